@@ -1,6 +1,6 @@
-//! Commands on strings as arrays of bits. This file has single bits, counting and finding. Logic
-//! between strings is in `operation`, integers of any width are in `field`. Bit 0 is the highest
-//! bit of byte 0.
+//! Commands on strings as arrays of bits. This file has the commands that read or write one bit,
+//! and those that count and find bits. Bitwise logic between strings is in `operation`, BITFIELD's
+//! integers of any width are in `field`. Bit 0 is the highest bit of byte 0.
 //!
 //! A change happens in place: setting a bit of a long string is O(1). If the bytes are shared with
 //! an unsent reply or with a copy of the key, the change first copies them.
@@ -19,7 +19,7 @@ mod bits;
 mod field;
 mod operation;
 
-/// The records of all bitmap commands.
+/// The command table's records of all bitmap commands.
 pub static COMMANDS: &[&Command] =
     &[&SETBIT, &GETBIT, &BITCOUNT, &BITPOS, &operation::BITOP, &field::BITFIELD, &field::BITFIELD_RO];
 
@@ -114,7 +114,7 @@ fn getbit(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The unit of a range's bounds.
+/// The unit of the bounds of a range in BITCOUNT and BITPOS: bytes or bits.
 #[derive(Clone, Copy)]
 enum Unit {
     Byte,

@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 
-/// Writes an element as a bulk string.
+/// Writes an element of a collection as a bulk string.
 #[inline]
 pub(crate) fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
     match element {
@@ -20,8 +20,8 @@ pub(crate) fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
     }
 }
 
-/// Writes the header of `pairs` pairs: RESP3 clients get arrays of two, RESP2 clients one flat
-/// array. Each pair then begins with [`begin_pair`].
+/// Writes the header of a reply of `pairs` pairs (an element and its value or score): RESP3 clients
+/// get arrays of two, RESP2 clients one flat array. Each pair then begins with [`begin_pair`].
 pub(crate) fn begin_pairs(reply: &mut Reply<'_>, pairs: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(2 * pairs),
@@ -46,7 +46,8 @@ pub(crate) fn remove_emptied(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Records DEL of `key` in place of the request (see [`crate::record`]).
+/// Records DEL of `key` in place of the request, for replicas and the append-only file (see
+/// [`crate::record`]).
 pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
     ctx.record(|record| {
         record.command("DEL").word(key.bytes);
@@ -211,7 +212,7 @@ impl<'a> ScanRequest<'a> {
     }
 }
 
-/// The result of one step of a scan, with the next cursor.
+/// The result of one step of HSCAN, SSCAN or ZSCAN, with the next cursor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScanStep {
     pub(crate) next: u64,

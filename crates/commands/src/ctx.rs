@@ -213,7 +213,8 @@ pub struct Changes {
     pub changed_keys: Vec<ChangedKey>,
     /// Databases that changed as a whole.
     pub db_changes: Vec<DbChange>,
-    /// The wait of the client if the command blocks it instead of replying.
+    /// The keys for which the client waits and its timeout, if the command blocks the client;
+    /// `None` if the command replied.
     pub wait: Option<Wait>,
     /// Removed values that are too big to free here. A background thread frees them.
     pub lazy_freed: Vec<LazyFreed>,
@@ -233,7 +234,7 @@ pub enum Flush {
     Async,
 }
 
-/// A change to all keys of a database.
+/// A change to all keys of one database or of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DbChange {
     /// All keys of the database with this number were removed.
@@ -306,8 +307,8 @@ impl Changes {
         }
     }
 
-    /// Takes over the results of key accesses: raises their events, records the changed keys and
-    /// frees the removed values. O(results).
+    /// Adds the results of key accesses to these changes: raises their keyspace events, adds the
+    /// changed keys and frees the removed values. O(results).
     pub fn absorb(&mut self, access_results: &mut AccessResults) {
         // Deadlines stay for the engine, which takes them after the command.
         let is_handled_here = |event: &mut AccessEvent| !matches!(event, AccessEvent::GotDeadline { .. });
@@ -334,7 +335,7 @@ impl Changes {
         self.absorb_displaced(access_results);
     }
 
-    /// Frees the values that the key accesses removed, which is the last step of
+    /// Frees the values that the key accesses removed or replaced, which is the last step of
     /// [`Changes::absorb`]. O(values).
     pub fn absorb_displaced(&mut self, access_results: &mut AccessResults) {
         for entry in access_results.displaced.drain(..) {
@@ -342,7 +343,8 @@ impl Changes {
         }
     }
 
-    /// Records the change of a key that may have watchers, blocked or tracking clients.
+    /// Adds a key to [`Changes::changed_keys`] if it may have watchers, blocked or tracking
+    /// clients.
     #[cold]
     pub fn touch(&mut self, db: usize, key: Key<'_>) {
         let (key, hash, events_before) = (key.bytes.into(), key.hash, self.events.len());
@@ -380,12 +382,14 @@ pub struct ValueLimits {
     pub set_max_intset_entries: usize,
     /// `set-max-listpack-entries`: the maximum number of members of a set stored as a listpack.
     pub set_max_listpack_entries: usize,
-    /// `set-max-listpack-value`: the maximum length of a member in such a listpack, in bytes.
+    /// `set-max-listpack-value`: the maximum length of a member of a set stored as a listpack, in
+    /// bytes.
     pub set_max_listpack_value: usize,
     /// `zset-max-listpack-entries`: the maximum number of members of a sorted set stored as a
     /// listpack.
     pub zset_max_listpack_entries: usize,
-    /// `zset-max-listpack-value`: the maximum length of a member in such a listpack, in bytes.
+    /// `zset-max-listpack-value`: the maximum length of a member of a sorted set stored as a
+    /// listpack, in bytes.
     pub zset_max_listpack_value: usize,
     /// `stream-node-max-bytes`: the size of a stream's node after which a new one begins, in bytes;
     /// 0 is no limit.
@@ -402,7 +406,7 @@ pub struct ValueLimits {
     pub compresses_dumps: bool,
     /// `rdb-version-check relaxed`: true if RESTORE accepts payloads of unknown versions.
     pub takes_unknown_dumps: bool,
-    /// True if checksums of payloads are not checked, for tests of damaged data.
+    /// True if the checksums of RESTORE's payloads are not checked, for tests of damaged data.
     pub skips_checksums: bool,
     /// True if the commands come from a primary or from an append-only file. Then the handlers also
     /// accept options that other servers record but clients may not use.

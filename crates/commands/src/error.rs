@@ -10,7 +10,8 @@ use structures::hll::{Corrupted, NotHll};
 pub enum CommandError {
     /// The key holds a value of a type that the command does not accept.
     WrongType,
-    /// The command used a key that its record does not declare: a defect of the server.
+    /// The command used a key that its record in the command table does not declare: a defect of
+    /// the server.
     UndeclaredKey,
     /// A script that runs too long holds a lock that the command needs. The engine replaces this
     /// error with its own, because only the engine knows if the script is a function.

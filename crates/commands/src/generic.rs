@@ -19,7 +19,7 @@ mod transfer;
 
 pub use object::MEMORY_USAGE;
 
-/// The records of the generic commands that work on keys.
+/// The command table's records of the generic commands that work on keys.
 pub static COMMANDS: &[&Command] = &[
     &DEL,
     &UNLINK,
@@ -44,7 +44,7 @@ pub static COMMANDS: &[&Command] = &[
     &sort::SORT_RO,
 ];
 
-/// The records of the generic commands that work on whole databases.
+/// The command table's records of the generic commands that work on whole databases.
 pub static WALKERS: &[&Command<Walker>] = &[
     &scan::SCAN,
     &scan::KEYS,

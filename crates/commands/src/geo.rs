@@ -16,7 +16,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 use crate::zset::{AddOptions, add_members};
 use cell::{Cell, LATITUDES, LONGITUDES, Point, STEP_MAX};
 
-/// The records of all geo commands.
+/// The command table's records of all geo commands.
 pub static COMMANDS: &[&Command] = &[
     &GEOADD,
     &GEODIST,

@@ -253,7 +253,7 @@ impl Harness {
         std::mem::take(&mut self.effects.events).into_iter().map(text).collect::<Vec<_>>().join(",")
     }
 
-    /// Runs steps. Each is a command line, its expected reply and the events that it must raise.
+    /// Runs `steps`: each is a command line, its expected reply and the events that it must raise.
     pub(crate) fn check_events(&mut self, steps: &[(&str, &str, &str)]) {
         for (line, reply, events) in steps {
             assert_eq!(self.line(line), *reply, "{line}");
@@ -262,7 +262,7 @@ impl Harness {
     }
 }
 
-/// Runs steps, each a command line and its expected reply, on RESP2 and on RESP3 with an empty
+/// Runs `steps`, each a command line and its expected reply, on RESP2 and on RESP3 with an empty
 /// keyspace each. RESP2's null of any kind is written as RESP3's `_|`.
 pub(crate) fn check(steps: &[(&str, &str)]) {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
@@ -285,14 +285,14 @@ pub(crate) fn words_of(encoded: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// A command's record: `Keys` for a command on the keys of its request, `Walks` for a command on
-/// whole databases (SCAN, KEYS).
+/// A command's record in the command table: `Keys` for a command on the keys of its request,
+/// `Walks` for a command on whole databases (SCAN, KEYS).
 enum Found {
     Keys(&'static Command),
     Walks(&'static Command<Walker>),
 }
 
-/// Returns the record of a request, or its subcommand's record if there is one.
+/// Returns the command table's record of a request's command, or of its subcommand if there is one.
 fn find(args: &Args<'_>) -> Found {
     if let Some(command) = crate::walkers().find(|command| args.is(0, command.name)) {
         return Found::Walks(command);

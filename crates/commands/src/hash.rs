@@ -20,7 +20,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 mod expire;
 mod get_set;
 
-/// The records of all hash commands.
+/// The command table's records of all hash commands.
 pub static COMMANDS: &[&Command] = &[
     &HSET,
     &HMSET,

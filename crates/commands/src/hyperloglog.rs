@@ -11,7 +11,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The records of all HyperLogLog commands.
+/// The command table's records of all HyperLogLog commands.
 pub static COMMANDS: &[&Command] = &[&PFADD, &PFCOUNT, &PFMERGE, &PFDEBUG, &PFSELFTEST];
 
 /// Returns the HyperLogLog in `string`. A string stored as a number is never one: its text is
@@ -25,13 +25,13 @@ fn hll_of(string: Str<'_>) -> Result<Hll<'_>, CommandError> {
     Ok(Hll::of(bytes)?)
 }
 
-/// Returns the HyperLogLog in an entry.
+/// Returns the HyperLogLog that a keyspace entry holds.
 fn hll_in(entry: &KeyEntry) -> Result<Hll<'_>, CommandError> {
     hll_of(Str::of(entry.view()).ok_or(CommandError::WrongType)?)
 }
 
-/// Changes the HyperLogLog of an entry. The caller has checked that it holds one. O(1) if dense,
-/// O(bytes) if sparse.
+/// Changes the HyperLogLog of a keyspace entry with `work`. The caller has checked that it holds
+/// one. O(1) if dense, O(bytes) if sparse.
 fn edit_hll<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut HllMut<'_>) -> R) -> R {
     edit(entry, |bytes| work(&mut HllMut::of(bytes).expect("the caller found a HyperLogLog")))
 }
@@ -81,8 +81,8 @@ fn pfadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Adds the elements that `observations` describe. Stops at the first whose register cannot be read
-/// because the registers are corrupt. Returns the number of changed registers.
+/// Adds the elements that `observations` describe. Stops at the first element whose register cannot
+/// be read because the registers are corrupt. Returns the number of changed registers.
 fn add_all(
     hll: &mut HllMut<'_>,
     observations: impl Iterator<Item = Observation>,
@@ -151,8 +151,8 @@ fn count_union(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<u64, CommandError> 
     Ok(registers.count())
 }
 
-/// Merges the HyperLogLog at `key` into `registers`. Returns its encoding, or `None` if the key is
-/// missing.
+/// Merges the HyperLogLog at `key` into `registers`. Returns the HyperLogLog's encoding, or `None`
+/// if the key is missing.
 fn merge_key(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,

@@ -1,4 +1,5 @@
-//! The key extraction of requests: applies the key specs of a command's record to the arguments.
+//! The key extraction of requests: applies the key specs of the command's record in the command
+//! table to the arguments.
 //!
 //! Dispatch locks the shards of these keys, and the handler may use no others. If a spec cannot
 //! describe the keys, a function beside the handler finds them ([`KeySpec::found_by`]). A spec that

@@ -1,5 +1,6 @@
-//! Data commands: one file per group. A file has one section per command: the command's record,
-//! then its handler. A handler is pure: it gets data and returns a reply and changes of the data.
+//! Data commands: one file per group. A file has one section per command: the command's record in
+//! the command table, then its handler. A handler is pure: it gets data and returns a reply and
+//! changes of the data.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -106,7 +106,7 @@ impl RandomCount {
     }
 }
 
-/// A parsed request of one of the three commands.
+/// A parsed request of HRANDFIELD, SRANDMEMBER or ZRANDMEMBER.
 enum Request {
     /// One element, not in an array.
     One,

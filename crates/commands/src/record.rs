@@ -80,7 +80,8 @@ struct Commands {
     ends: Vec<CommandEnd>,
 }
 
-/// The end of a command in [`Commands::bytes`], with its database and number of words.
+/// The end of a recorded command: an offset in [`Commands::bytes`], with the command's database and
+/// number of words.
 struct CommandEnd {
     db: usize,
     words: usize,
@@ -117,10 +118,10 @@ impl Commands {
     }
 }
 
-/// One command of a record.
+/// One command of a canonical record: replicas and the append-only file get it.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedCommand<'r> {
-    /// The database that the command changes.
+    /// The number of the database that the command changes.
     pub db: usize,
     /// The number of words, the name included.
     pub words: usize,

@@ -23,7 +23,7 @@ mod range;
 use compare::condition_holds;
 use options::{AllowedOptions, Condition, Lifetime, Options};
 
-/// The records of all string commands.
+/// The command table's records of all string commands.
 pub static COMMANDS: &[&Command] = &[
     &GET,
     &SET,
@@ -54,10 +54,10 @@ pub static COMMANDS: &[&Command] = &[
     &increx::INCREX,
 ];
 
-/// The length, in bytes, from which a reply refers to a stored string instead of copying it.
+/// The minimum length, in bytes, of a stored string that a reply refers to instead of copying it.
 const SHARED_REPLY_LEN_MIN: usize = 16 * 1024;
 
-/// Replies with a string; a long one is not copied.
+/// Replies with a stored string. A long one is not copied.
 #[inline]
 fn reply_string(reply: &mut Reply<'_>, string: Str<'_>) {
     match string {
@@ -194,7 +194,7 @@ fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Stores a string and raises the events of SET.
+/// Stores a string at `key` in place of any old value and raises the keyspace events of SET.
 fn store(ctx: &mut Ctx<'_>, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
     ctx.db.set_string(key, bytes, expiry);
     ctx.changed(EventClass::STRING, "set", key);
@@ -273,7 +273,7 @@ fn getdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Removes a key, raises its event and records DEL.
+/// Removes a key, raises the event `del` and records DEL in place of the request.
 fn delete(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if let Some(entry) = ctx.db.remove(key) {
         ctx.effects.discard(entry);

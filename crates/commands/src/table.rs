@@ -46,7 +46,8 @@ pub struct Command<H: 'static = crate::Handler> {
 
 /// A type of handler. Each crate that owns commands has one or more.
 pub trait Run: Copy + 'static {
-    /// The handler in [`Command::DEFAULT`]. Every record replaces it with its own.
+    /// The handler in [`Command::DEFAULT`]. It is a placeholder: every command's record replaces it
+    /// with its own handler.
     const UNNAMED: Self;
 }
 
@@ -59,8 +60,8 @@ impl Run for crate::Walker {
 }
 
 impl<H: Run> Command<H> {
-    /// The defaults of a record: no keys, no tips, no documented arguments, no recorded forms newer
-    /// than Redis 6.2, no subcommands.
+    /// The defaults of a command's record: no keys, no tips, no documented arguments, no recorded
+    /// forms newer than Redis 6.2, no subcommands.
     pub const DEFAULT: Self = Command {
         name: "",
         summary: "",
@@ -91,8 +92,8 @@ impl<H: Run> Command<H> {
 }
 
 impl<H: Copy> Command<H> {
-    /// Returns the same record with handlers of another type: `run` converts each of them. So
-    /// tables of several crates can be joined. Meant for start-up: the subcommands of the result
+    /// Returns the same command record with handlers of another type: `run` converts each of them.
+    /// So tables of several crates can be joined. Meant for start-up: the subcommands of the result
     /// are leaked.
     pub fn map<T: Copy + 'static>(&self, run: impl Fn(H) -> T + Copy) -> Command<T> {
         let subcommands = self.subcommands.iter().map(|sub| &*Box::leak(Box::new(sub.map(run))));
@@ -114,8 +115,8 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Returns the same record with `run` as its handler. The container command that the result
-    /// belongs to is in another crate, which has its own handler type.
+    /// Returns the same command record with `run` as its handler. The container command that the
+    /// result belongs to is in another crate, which has its own handler type.
     ///
     /// # Panics
     /// If the record has subcommands.
@@ -269,13 +270,14 @@ pub type Change = (&'static str, &'static str);
 pub struct History {
     /// The first version that has the command.
     pub since: &'static str,
-    /// The server of the version [`History::since`].
+    /// The server whose version [`History::since`] is.
     pub origin: Origin,
     /// The versions of Redis that changed the arguments, the reply or the effect, oldest first.
     pub changes: &'static [Change],
     /// The versions of Valkey that changed the arguments, the reply or the effect, oldest first.
     pub valkey_changes: &'static [Change],
-    /// The version that deprecated the command, and the command's replacement.
+    /// The version that deprecated the command, and the command's replacement; `None` if it is not
+    /// deprecated.
     pub deprecated: Option<Deprecated>,
 }
 
@@ -393,9 +395,9 @@ bitflags! {
         const LOADING = 1 << 7;
         /// Allowed on a replica that lost its primary.
         const STALE = 1 << 8;
-        /// Not shown to monitors.
+        /// Not shown to clients that sent MONITOR.
         const SKIP_MONITOR = 1 << 9;
-        /// Not noted in the slow log.
+        /// Not logged in the slow log.
         const SKIP_SLOWLOG = 1 << 10;
         /// Runs as if the client had sent ASKING first: a cluster node accepts the command for a
         /// slot that the node is importing.
@@ -414,7 +416,7 @@ bitflags! {
         const NO_MULTI = 1 << 17;
         /// Allowed while a script runs for too long.
         const ALLOW_BUSY = 1 << 18;
-        /// Runs as the exclusive owner of the keyspace, with the gate closed (walkers).
+        /// Runs as the exclusive owner of the keyspace: no other command runs meanwhile.
         const EXCLUSIVE = 1 << 19;
         /// Uses keys that its arguments name by patterns. A request with patterns runs with all
         /// shards locked, as with EXCLUSIVE.
@@ -537,19 +539,21 @@ pub fn category_names(acl: Acl) -> impl Iterator<Item = String> {
     acl.iter_names().map(|(name, _)| format!("@{}", name.to_ascii_lowercase()))
 }
 
-/// The place of some of a command's keys, and their use.
+/// The positions of some of a command's keys among its arguments, and the command's use of these
+/// keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// The use of the keys.
+    /// The use of the keys by the command.
     pub flags: KeyFlags,
-    /// The argument at which the search for the keys starts.
+    /// The argument at which the search for keys starts.
     pub begin: Begin,
-    /// The places of the keys relative to that argument.
+    /// The positions of the keys relative to the argument at which the search starts.
     pub find: Find,
-    /// The function that finds the keys that the handler uses, if `begin` and `find` cannot.
-    /// `begin` and `find` are then only for COMMAND, and equal those of Redis.
+    /// The function that finds the keys that the handler uses; `None` if `begin` and `find` can
+    /// describe them. With a function, `begin` and `find` are only for COMMAND and equal those of
+    /// Redis.
     pub found_by: Option<KeyFinder>,
-    /// A remark, as COMMAND DOCS gives it.
+    /// A remark on the keys, as COMMAND DOCS gives it.
     pub notes: &'static str,
 }
 
@@ -612,7 +616,7 @@ impl KeySpec {
     }
 }
 
-/// The start of the search for keys.
+/// The argument at which the search for a command's keys starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
     /// The argument with this index.
@@ -622,14 +626,15 @@ pub enum Begin {
     Keyword {
         /// The word, in upper case.
         keyword: &'static str,
-        /// The index of the argument at which the search starts.
+        /// The index of the argument at which the search for the word starts, counted from the end
+        /// if negative.
         start: i8,
     },
-    /// A place that only the command's own code knows.
+    /// An argument that only the command's own code can find.
     Unknown,
 }
 
-/// The places of keys relative to the start of the search.
+/// The positions of a command's keys relative to the start of the search, which [`Begin`] gives.
 #[derive(Clone, Copy, Debug)]
 pub enum Find {
     /// Every `step`-th argument from the start to `last`. `last` is relative to the start, or to
@@ -637,7 +642,8 @@ pub enum Find {
     /// the first `1 / limit` of the remaining arguments are keys. In XREAD, for example, one ID
     /// follows for each key.
     Range {
-        /// The index of the last key, relative to the start, or to the end if negative.
+        /// The index of the last key: relative to the start of the search, or to the end of the
+        /// arguments if negative.
         last: i8,
         /// The distance between keys, in arguments.
         step: u8,
@@ -646,14 +652,14 @@ pub enum Find {
     },
     /// A count, and that number of keys after it.
     KeyNum {
-        /// The index of the count, relative to the start.
+        /// The index of the count, relative to the start of the search.
         keynum: u8,
-        /// The index of the first key, relative to the start.
+        /// The index of the first key, relative to the start of the search.
         first: u8,
         /// The distance between keys, in arguments.
         step: u8,
     },
-    /// Places that only the command's own code knows.
+    /// Positions that only the command's own code can find.
     Unknown,
 }
 
@@ -664,11 +670,11 @@ pub struct Arg {
     pub name: &'static str,
     /// The kind of the argument.
     pub kind: ArgKind,
-    /// The word before the argument, such as COUNT.
+    /// The word before the argument, such as COUNT; `None` if there is no such word.
     pub token: Option<&'static str>,
-    /// The first version that has the argument, if it is not the command's first version.
+    /// The first version that has the argument; `None` if that is the command's first version.
     pub since: Option<&'static str>,
-    /// The version that deprecated the argument.
+    /// The version that deprecated the argument; `None` if it is not deprecated.
     pub deprecated_since: Option<&'static str>,
     /// True if the argument may be left out.
     pub optional: bool,
@@ -676,12 +682,12 @@ pub struct Arg {
     pub multiple: bool,
     /// True if the token is repeated with the argument.
     pub multiple_token: bool,
-    /// The index of the key spec that the argument belongs to.
+    /// The index of the key spec that finds the argument; `None` if the argument is not a key.
     pub key_spec: Option<u8>,
     /// `display_text` of COMMAND DOCS: the text that stands for the argument in the command's
-    /// syntax, if it differs from `name`.
+    /// syntax; `None` if `name` does.
     pub shown_as: Option<&'static str>,
-    /// The choices of a `OneOf`, or the parts of a `Block`.
+    /// The choices of a `OneOf`, or the parts of a `Block`; empty for other kinds.
     pub args: &'static [Arg],
 }
 
@@ -745,7 +751,8 @@ impl Arg {
     pub const fn double(name: &'static str) -> Self {
         Self::new(name, ArgKind::Double)
     }
-    /// Creates an argument that is a key, found by the key spec with this index.
+    /// Creates an argument that is a key, found by the command's key spec with the index
+    /// `key_spec`.
     pub const fn key(name: &'static str, key_spec: u8) -> Self {
         Arg { key_spec: Some(key_spec), ..Self::new(name, ArgKind::Key) }
     }

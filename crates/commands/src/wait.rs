@@ -34,7 +34,8 @@ pub enum BlockingMode {
 pub enum EmptyReply {
     /// A null array (in RESP3 the same as any null).
     NullArray,
-    /// A null if the client may not wait, a null array after it waited. For BLMOVE, as in Redis.
+    /// A null if the client may not wait, a null array after it waited until its timeout. For
+    /// BLMOVE, as in Redis.
     NullUnlessWaited,
     /// The number 0: no replica confirmed (WAIT).
     Zero,
@@ -43,7 +44,7 @@ pub enum EmptyReply {
 }
 
 impl EmptyReply {
-    /// Writes the reply of a client that may not wait.
+    /// Writes the empty reply of a client that may not wait.
     pub fn write_at_once(self, reply: &mut Reply<'_>) {
         match self {
             Self::NullUnlessWaited => reply.null(),
@@ -51,7 +52,7 @@ impl EmptyReply {
         }
     }
 
-    /// Writes the reply of a client whose timeout expired.
+    /// Writes the empty reply of a client whose timeout expired.
     pub fn write_after_waiting(self, reply: &mut Reply<'_>) {
         match self {
             Self::NullArray | Self::NullUnlessWaited => reply.null_array(),
@@ -79,7 +80,7 @@ pub enum Awaited {
 }
 
 impl Awaited {
-    /// All types, in the order of the enum.
+    /// All types that clients can wait for, in the order of the enum.
     pub const ALL: [Self; 4] = [Self::List, Self::Zset, Self::Stream, Self::Group];
 
     /// Returns true if a request that waits for this type must run when the key holds `object`.
@@ -132,7 +133,7 @@ impl From<Vec<BlockingKey>> for BlockFor {
 pub struct Wait {
     /// The timeout in milliseconds; `None` is no timeout.
     pub timeout_ms: Option<u64>,
-    /// The reply after the timeout.
+    /// The reply if the timeout expires.
     pub empty: EmptyReply,
     /// The keys that end the wait before the timeout, and the request that then runs.
     pub wait_for: BlockFor,
@@ -157,8 +158,9 @@ pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, Com
 const TIMEOUT_MS_MAX: i64 = i64::MAX - (1 << 41);
 const TIMEOUT_OUT_OF_RANGE: CommandError = CommandError::Line("ERR timeout is out of range");
 
-/// Returns a substitute for a number that only Redis' wider floats can hold. A number that is too
-/// large becomes an infinity; one that is too small becomes the smallest number of its sign.
+/// Returns a substitute for a number that only Redis' wider floats can hold, or `None` if `text` is
+/// not a number. A number that is too large becomes an infinity; one that is too small becomes the
+/// smallest number of its sign.
 #[cold]
 fn beyond_f64(text: &[u8]) -> Option<f64> {
     let number = LongDouble::parse(text)?.to_f64();

@@ -20,7 +20,7 @@ use crate::error::CommandError;
 use crate::random::random_elements;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The records of all sorted-set commands.
+/// The command table's records of all sorted-set commands.
 pub static COMMANDS: &[&Command] = &[
     &ZADD,
     &ZINCRBY,
@@ -71,7 +71,7 @@ pub(crate) struct AddOptions {
 }
 
 impl AddOptions {
-    /// Parses the options from argument 2 on. Also returns the index of the first score.
+    /// Parses ZADD's options from argument 2 on. Also returns the index of the first score.
     fn parse(args: &Args<'_>) -> Result<(Self, usize), CommandError> {
         let mut options = AddOptions::default();
         let mut at = 2;
@@ -562,7 +562,8 @@ mod tests {
     use crate::collection::harness_without_new;
     use crate::harness::{Harness, check};
 
-    /// Runs steps twice: with sorted sets stored as listpacks, and with sorted sets that never are.
+    /// Runs `steps` twice: with sorted sets stored as listpacks, and with no sorted set stored as a
+    /// listpack.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

@@ -57,8 +57,9 @@ pub(crate) struct BigIndex {
 }
 
 impl BigIndex {
-    /// Moves a key's hash to other groups after its size mark has changed from `old` to `new`.
-    /// [`SizeMark::NONE`] stands for a key that does not exist. O(1) amortised.
+    /// Moves a key's hash from the groups of its old size to those of its new one, after its size
+    /// mark has changed from `old` to `new`. [`SizeMark::NONE`] stands for a key that does not
+    /// exist. O(1) amortised.
     pub(crate) fn note(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         for measure in [Measure::Bytes, Measure::Elements] {
             let group = |mark: SizeMark| {

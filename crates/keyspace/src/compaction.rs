@@ -25,11 +25,12 @@ const SPARSE_PERCENT: usize = 80;
 /// The length of the longest block that moves, in bytes. Few longer blocks share a page.
 const MOVED_LEN_BYTES_MAX: usize = 8 << 10;
 
-/// The number of moved bytes after which a step ends. Without this limit, a step could move a
-/// segment of long strings, which has more than 1 MiB.
+/// The number of moved bytes after which a step of compaction ends. Without this limit, a step
+/// could move a segment of long strings, which has more than 1 MiB.
 const STEP_BYTES_MAX: usize = 64 << 10;
 
-/// The greatest number of blocks of a segment: its own and its elements', rounded up.
+/// The greatest number of blocks of a table segment, rounded up: the segment's own block and those
+/// of its entries.
 const SEGMENT_BLOCKS_MAX: usize = 512;
 
 /// The number of bytes that tables and entries use in each page of the allocator.
@@ -65,7 +66,7 @@ impl PageUse {
     }
 }
 
-/// The numbers of entries that a compaction has moved and kept.
+/// The numbers of entries that a compaction has moved and not moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// The number of entries that were moved.
@@ -74,14 +75,14 @@ pub struct Moved {
     pub kept: u64,
 }
 
-/// Counts the blocks of the segment at `at` in a locked shard. Returns the point of the next step;
-/// `None` if the shard is finished. O(segment).
+/// Counts the bytes in use of each page for the table segment at `at` in a locked shard. Returns
+/// the point of the next step; `None` if the shard is finished. O(segment).
 pub fn count_pages(shard: &mut Shard, at: SweepPoint, pages: &mut PageUse) -> Option<SweepPoint> {
     visit(shard, at, &mut Counting(pages))
 }
 
-/// Moves blocks that are in sparse pages, up to some tens of kilobytes, of the segment at `at`.
-/// Returns the point of the next step; `None` if the shard is finished. O(segment).
+/// Moves blocks that are in sparse pages, up to some tens of kilobytes, of the table segment at
+/// `at`. Returns the point of the next step; `None` if the shard is finished. O(segment).
 pub fn move_sparse(
     shard: &mut Shard,
     at: SweepPoint,
@@ -91,8 +92,8 @@ pub fn move_sparse(
     visit(shard, at, &mut Moving { pages, moved, step_bytes: 0 })
 }
 
-/// Passes the blocks of the segment at `at` to `relocate`. Returns the point of the next step;
-/// `None` if the shard is finished.
+/// Passes the blocks of the table segment at `at` to `relocate`. Returns the point of the next
+/// step; `None` if the shard is finished.
 fn visit(shard: &mut Shard, at: SweepPoint, relocate: &mut impl Relocate<KeyEntry>) -> Option<SweepPoint> {
     let used = shard.dbs().skip(at.db).position(|db| !db.table.is_empty())?;
     let db = at.db + used;
@@ -102,7 +103,7 @@ fn visit(shard: &mut Shard, at: SweepPoint, relocate: &mut impl Relocate<KeyEntr
     Some(SweepPoint { shard: at.shard, db: next_db, cursor: next.unwrap_or(0) })
 }
 
-/// Returns the address and length of an entry's block.
+/// Returns the address and length of the memory block of a keyspace entry.
 fn block_of(entry: &KeyEntry) -> TableBlock {
     TableBlock { address: entry.address(), len_bytes: entry.block_len_bytes() }
 }

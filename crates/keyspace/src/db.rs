@@ -28,8 +28,8 @@ impl Db {
         self.table.get(position_of(hash), key).is_some()
     }
 
-    /// Adds a key that is not in the table. Returns the key's place. The caller adds its size to
-    /// the size counts. O(1) amortised.
+    /// Adds a key that is not in the table. Returns the entry's place in the table. The caller adds
+    /// the key's size to the size counts. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&mut self, hash: KeyHash, entry: KeyEntry, hasher: &Hasher) -> Place {
         self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash_key(key)))

@@ -89,7 +89,7 @@ struct Candidate {
     key: Box<[u8]>,
 }
 
-/// The criteria of all evictions in one turn of a thread.
+/// The criteria of all evictions in one turn of an I/O thread, that is, one pass of its event loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Criteria {
     /// The policy: the keys that may be evicted, and their order.
@@ -162,8 +162,8 @@ impl Evictor {
         None
     }
 
-    /// Draws a sample of the keyspace and adds its keys to the pool, as far as they are better than
-    /// the pool's candidates. Returns the number of keys in the sample.
+    /// Draws a sample of the keyspace and adds its keys to the pool, as far as they are better
+    /// candidates than those in the pool. Returns the number of keys in the sample.
     fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
         let wanted = match criteria.policy.rank {
             // All new keys have the same low counter. A larger sample would find them sooner,
@@ -245,8 +245,8 @@ impl Evictor {
 }
 
 /// Removes and returns a random key that the policy allows. The key is from a random shard, or from
-/// the next shard that has such keys, and there from a random database. Returns `None` if there is
-/// none.
+/// the next shard that has such keys, and there from a random database. Returns `None` if the
+/// policy allows no key.
 fn evict_any(
     keyspace: &Keyspace,
     policy: Policy,
@@ -316,7 +316,7 @@ mod tests {
         Criteria { policy, access, samples: 5 }
     }
 
-    /// Returns the keys in the order of their eviction.
+    /// Returns the keys with their databases' numbers, in the order in which `policy` evicts them.
     fn order(keyspace: &Keyspace, policy: &str) -> Vec<(usize, String)> {
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria(policy);

@@ -1,4 +1,4 @@
-//! The effect of a write on an expiry.
+//! The effect of a write on the expiry of a key or field.
 
 /// The effect of a write on the expiry of a key or of a hash's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! Freeing a set of ten million members takes most of a second. It is done by a background thread.
 //! But a thread that is short of memory must be able to help, and the background thread must stay
-//! ready for other work. A value is therefore converted to an iterator. Each step of it frees a
-//! bounded part: a member, a node of a list, a node of a tree.
+//! ready for other work. A value is therefore converted to an iterator. Each step of the iterator
+//! frees a bounded part: a member, a node of a list, a node of a tree.
 
 use structures::entry::View;
 use structures::table::{SAMPLE_MAX, Sampled, Table};

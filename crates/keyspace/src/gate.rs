@@ -77,11 +77,12 @@ use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stdx::sync::{AtomicBool, AtomicU32, fence, spins_max};
 use structures::lock::{Guard, Lock};
 
-/// The value of `closed` while there is no exclusive owner.
+/// The value of the gate's word `closed` while there is no exclusive owner.
 const OPEN: u32 = 0;
-/// The value of `closed` while an exclusive owner waits or works.
+/// The value of the gate's word `closed` while an exclusive owner waits or works.
 const CLOSED: u32 = 1;
-/// The value of `closed` while the exclusive owner is busy, or waits for a busy thread.
+/// The value of the gate's word `closed` while the exclusive owner is busy, or waits for a busy
+/// thread.
 const CLOSED_BUSY: u32 = 2;
 
 /// The flag of a thread that is outside the gate.
@@ -100,7 +101,7 @@ enum WaitPolicy {
     UntilBusy,
 }
 
-/// The position of a pass's thread: inside the gate, its owner, or outside.
+/// The state of a pass's thread: inside the gate, the owner of the gate, or outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GatePosition {
     /// Inside the gate, in parallel with other threads.
@@ -472,7 +473,7 @@ impl Gate {
         }
     }
 
-    /// Returns the occupancy of the gate. O(threads).
+    /// Reads the flags of all threads and returns the occupancy of the gate. O(threads).
     fn occupancy(&self) -> Occupancy {
         let mut occupancy = Occupancy::Empty;
         for inside in &self.inside {
@@ -638,8 +639,8 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Ends the mark that [`mark_busy`](Self::mark_busy) set on a pass inside. A pass that is still
-    /// the owner gives up the ownership; during exclusive work the mark stays.
+    /// Ends the mark that [`mark_busy`](Self::mark_busy) set on a pass that is inside the gate. A
+    /// pass that is still the owner gives up the ownership; during exclusive work the mark stays.
     #[cold]
     pub fn end_busy(&mut self) {
         match self.position {
@@ -649,7 +650,8 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Enters with a pass that is outside. `patience` limits the wait.
+    /// Enters the gate with a pass that is outside. `patience` limits the wait for an exclusive
+    /// owner.
     fn come_in(&mut self, patience: WaitPolicy) {
         let (gate, thread_index) = (self.gate, self.thread_index);
         self.position = if gate.try_enter(thread_index) {
@@ -670,8 +672,8 @@ impl SharedPass<'_> {
     }
 }
 
-/// A pass that is outside the gate for a while. Dropping the guard enters again; `patience` limits
-/// the wait.
+/// A pass that is outside the gate for a while. Dropping the guard enters the gate again;
+/// `patience` limits the wait.
 struct ReenterGuard<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,

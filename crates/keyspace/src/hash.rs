@@ -581,16 +581,16 @@ impl Hash {
         }
     }
 
-    /// Starts a walk of the present state of a table, whose fields [`Hash::walk_next`] visits. Does
-    /// nothing for a packed hash. O(1).
+    /// Starts a snapshot's walk of the present state of a table, whose fields [`Hash::walk_next`]
+    /// visits. Does nothing for a packed hash. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Some(pairs) = self.pairs_mut() {
             pairs.table.begin(walk_state);
         }
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
     }
@@ -601,8 +601,8 @@ impl Hash {
         if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
     }
 
-    /// Visits the next fields of the walk that [`Hash::begin_walk`] started, about `fields_max`.
-    /// Returns true if there are more.
+    /// Visits about the next `fields_max` fields of the snapshot's walk that [`Hash::begin_walk`]
+    /// started. Returns true if there are more.
     pub(crate) fn walk_next(&mut self, fields_max: usize, mut visit: impl FnMut(HashField<'_>)) -> bool {
         let Some(pairs) = self.pairs_mut() else { return false };
         pairs.table.walk_next(fields_max, |pair| {

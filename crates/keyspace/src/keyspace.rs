@@ -72,7 +72,7 @@ impl Keyspace {
         &self.sizes
     }
 
-    /// Returns the state of the snapshot walk, which exists even if no walk is in progress.
+    /// Returns the state of the keyspace's snapshot walk, also when no walk is in progress.
     #[inline]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -126,8 +126,9 @@ impl Keyspace {
         self.snapshot.walk_big(|shard| self.lock_unless_busy(shard), big, elements_max, visit)
     }
 
-    /// Adds a key to a locked shard, which must not have it. Returns its place. The caller adds the
-    /// key's size to the size counts. All new keys are added by this function. O(1) amortised.
+    /// Adds a key to a locked shard, which must not have it. Returns its place in the database's
+    /// table. The caller adds the key's size to the size counts. All new keys are added by this
+    /// function. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&self, shard: &mut Shard, db: usize, hash: KeyHash, entry: KeyEntry) -> Place {
         let place = shard.db_mut(db).insert(hash, entry, &self.hasher);
@@ -137,9 +138,9 @@ impl Keyspace {
         place
     }
 
-    /// Removes the key at `place` from a locked shard and returns its entry. Subtracts its size
-    /// from the size counts: in the caller's `lane`, or for `None` in the shared lane. O(1)
-    /// amortised.
+    /// Removes the key at `place`, a place in a database's table, from a locked shard and returns
+    /// its entry. Subtracts its size from the size counts: in the caller's `lane`, or for `None` in
+    /// the shared lane. O(1) amortised.
     #[inline]
     pub(crate) fn remove_at(
         &self,
@@ -259,8 +260,8 @@ impl Keyspace {
         }
     }
 
-    /// Calls `again` with every key of database `db` in a locked shard. Replaces the key by the
-    /// result, or removes it if that is `None`. O(keys).
+    /// Calls `again` with every key of database `db` in a locked shard. Replaces the key's entry by
+    /// the result, or removes the key if the result is `None`. O(keys).
     pub fn map_keys(
         &self,
         shard: &mut Shard,
@@ -380,7 +381,7 @@ impl Keyspace {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
 
-    /// Locks the shard of the key with this hash.
+    /// Locks the shard of the key with this hash and returns it as a set of locked shards.
     #[inline]
     pub fn lock_one(&self, hash: KeyHash) -> Locked<'_> {
         let shard = shard_of(hash);
@@ -530,20 +531,20 @@ const SWEPT_FIELDS_MAX: usize = 32;
 /// The expired keys and fields that sweeps have removed.
 pub struct SweepResult {
     due_ms: i64,
-    /// The database of the last step.
+    /// The number of the database that the last step swept.
     pub db: usize,
     /// The removed keys that were due, with their values.
     pub expired: Vec<KeyEntry>,
     /// The removed hashes, of which a sweep had removed the last field.
     pub emptied: Vec<KeyEntry>,
-    /// The keys of hashes that lost fields but still exist, if `names_shrunk` is set.
+    /// The keys of hashes that lost fields but still exist. Empty unless `names_shrunk` is set.
     pub shrunk: Vec<Box<[u8]>>,
-    /// True if `shrunk` is to be filled.
+    /// True if the sweep fills `shrunk`.
     pub names_shrunk: bool,
-    /// The fields that hashes lost, in the order of their removal, if `names_fields` is set. This
-    /// includes the fields of hashes that lost their last field.
+    /// The fields that hashes lost, in the order of their removal. Empty unless `names_fields` is
+    /// set. Includes the fields of hashes that lost their last field.
     pub removed_fields: Vec<SweptFields>,
-    /// True if `removed_fields` is to be filled.
+    /// True if the sweep fills `removed_fields`.
     pub names_fields: bool,
     /// The number of fields removed from hashes.
     pub fields: u64,
@@ -801,7 +802,7 @@ impl Locked<'_> {
 /// The locked shards that a command may use.
 pub struct ShardsMut<'l>(Lent<'l>);
 
-/// The content of [`Held`], borrowed without the lifetime of the locks.
+/// The content of [`Held`] (one shard or several), borrowed without the lifetime of the locks.
 enum Lent<'l> {
     One(usize, &'l mut Shard),
     Many(&'l mut (dyn ShardsByNumber + 'l)),

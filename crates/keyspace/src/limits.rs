@@ -1,9 +1,9 @@
 //! The limits up to which small collections stay packed in one block.
 
-/// The limits of a packed encoding.
+/// The limits up to which a collection is packed in one listpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackLimits {
-    /// The most entries (members, or fields with their values).
+    /// The most entries (members, or fields with their values) of a packed collection.
     pub entries_max: usize,
     /// The length in bytes up to which an entry (a member, a field or a value) may be packed.
     pub value_len_bytes_max: usize,

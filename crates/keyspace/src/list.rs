@@ -21,7 +21,7 @@ use structures::quicklist::{NodeLimit, NodeView, Quicklist};
 use structures::size_class::size_class;
 use structures::walk_state::WalkState;
 
-/// The limits of lists in each encoding, and the compression of long ones.
+/// The limits of the size of a list's listpack or nodes, and the compression of long lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListLimits {
     node: NodeLimit,
@@ -33,7 +33,7 @@ impl ListLimits {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }
 
-    /// Sets the length in bytes from which a string has a node of its own.
+    /// Sets the length in bytes from which a string has a list node of its own.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         Self { node: self.node.with_plain_from(len_bytes) }
     }
@@ -53,9 +53,9 @@ impl ListLimits {
 /// An end of a list. Commands call the front LEFT or HEAD, and the back RIGHT or TAIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEnd {
-    /// The end of index 0.
+    /// The end with index 0: the first element.
     Front,
-    /// The end of index -1.
+    /// The end with index -1: the last element.
     Back,
 }
 
@@ -165,7 +165,7 @@ impl List {
         Self { elements: Elements::Quick(Box::new(quicklist)) }
     }
 
-    /// Returns the structure of the list.
+    /// Returns the structure of the list: its listpack or its quicklist. O(1).
     pub fn view(&self) -> ListView<'_> {
         match &self.elements {
             Elements::Pack(pack) => ListView::Pack(pack),
@@ -559,21 +559,22 @@ impl List {
 
     // Walks, for snapshots.
 
-    /// Returns true if the list is a quicklist. Only a quicklist can have a walk. O(1).
+    /// Returns true if the list is a quicklist. Only a quicklist can be read by a snapshot's walk.
+    /// O(1).
     pub fn has_nodes(&self) -> bool {
         matches!(self.elements, Elements::Quick(_))
     }
 
-    /// Starts a walk of the present state, whose nodes [`List::walk_next`] visits. Returns the
-    /// number of nodes. Does nothing for a listpack and returns 0. O(1).
+    /// Starts a snapshot's walk of the list's present state, whose nodes [`List::walk_next`]
+    /// visits. Returns the number of nodes. Does nothing for a listpack and returns 0. O(1).
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let Elements::Quick(quick) = &mut self.elements else { return 0 };
         quick.begin_walk(walk_state);
         quick.node_count()
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     pub fn ticket(&self) -> Option<u32> {
         match &self.elements {
             Elements::Quick(quick) => quick.ticket(),
@@ -581,8 +582,8 @@ impl List {
         }
     }
 
-    /// Visits the next nodes of the walk until they hold at least `elements_min` elements. Returns
-    /// true if there are more nodes. O(bytes of the visited nodes).
+    /// Visits the next nodes of the snapshot's walk until they hold at least `elements_min`
+    /// elements. Returns true if there are more nodes. O(bytes of the visited nodes).
     pub fn walk_next(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
         let Elements::Quick(quick) = &mut self.elements else { return false };
         let more = quick.walk_next(elements_min, visit);
@@ -619,7 +620,7 @@ impl List {
     }
 
     /// Converts a quicklist to a listpack if its elements are in one node of at most half the
-    /// limit. Does nothing during a walk.
+    /// limit. Does nothing during a snapshot's walk.
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
         let Elements::Quick(quick) = &self.elements else { return };

@@ -90,8 +90,8 @@ impl Object {
         }
     }
 
-    /// Returns the size of the value. O(1), or O(n) for a listpack of more than 65,534 elements,
-    /// which does not store their number.
+    /// Returns the size of the value in bytes or elements. O(1), or O(n) for a listpack of more
+    /// than 65,534 elements, which does not store their number.
     #[inline(always)]
     pub(crate) fn size(&self) -> ValueSize {
         match self {
@@ -121,7 +121,7 @@ impl Object {
         }
     }
 
-    /// Returns the bytes that the object owns outside its key's block. Estimated for big values.
+    /// Returns the bytes that the object owns outside its key's block. Estimated for a big value.
     /// O(nodes).
     pub fn memory_usage(&self) -> usize {
         match self {
@@ -162,8 +162,8 @@ pub trait ObjectType: Sized {
     fn into_object(self) -> Object;
     /// Returns true if the value is empty, so that its key must be removed. O(1).
     fn is_empty(&self) -> bool;
-    /// Returns the size of the value. O(1), or O(n) for a listpack of more than 65,534 elements,
-    /// which does not store their number.
+    /// Returns the size of the value in bytes or elements. O(1), or O(n) for a listpack of more
+    /// than 65,534 elements, which does not store their number.
     fn size(&self) -> ValueSize;
 }
 

@@ -29,17 +29,17 @@ pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 /// pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// The head of a list.
+    /// The description of a list, visited before the list's nodes.
     List {
         /// The number of [`ValuePart::Node`]s that follow.
         nodes: usize,
     },
-    /// The head of a set.
+    /// The description of a set, visited before the set's members.
     Set {
         /// The number of [`ValuePart::Member`]s that follow.
         members: usize,
     },
-    /// The head of a hash.
+    /// The description of a hash, visited before the hash's fields.
     Hash {
         /// The number of [`ValuePart::Field`]s that follow.
         fields: usize,
@@ -47,12 +47,12 @@ pub enum Head {
         /// field has one.
         deadline_min_ms: Option<i64>,
     },
-    /// The head of a sorted set.
+    /// The description of a sorted set, visited before its members.
     Zset {
         /// The number of [`ValuePart::Scored`]s that follow.
         members: usize,
     },
-    /// The head of a stream.
+    /// The description of a stream, visited before the stream's entries.
     Stream {
         /// The number of [`ValuePart::Entries`] that follow, before a [`ValuePart::StreamEnd`].
         nodes: usize,
@@ -89,9 +89,10 @@ impl Object {
         is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
 
-    /// Starts a walk of the value's present state, whose pieces [`Object::next_parts`] visits.
-    /// Returns the head, or `None` if the value is not [piecewise](Object::is_piecewise). O(1),
-    /// except for a hash with deadlines (O(n / 400)) and for the copy of a stream's groups.
+    /// Starts a snapshot's walk of the value's present state, whose pieces [`Object::next_parts`]
+    /// visits. Returns the value's head, or `None` if the value is not
+    /// [piecewise](Object::is_piecewise). O(1), except for a hash with deadlines (O(n / 400)) and
+    /// for the copy of a stream's groups.
     pub fn begin_parts(&mut self, walk_state: WalkState) -> Option<Head> {
         if !self.is_piecewise() {
             return None;
@@ -115,8 +116,8 @@ impl Object {
         })
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     pub fn parts_ticket(&self) -> Option<u32> {
         match self {
             Object::Set(set) => set.ticket(),
@@ -128,8 +129,8 @@ impl Object {
         }
     }
 
-    /// Calls `visit` with the next pieces of the walk, about `elements_max` elements. Returns true
-    /// if there are more pieces; otherwise the walk has ended. O(elements).
+    /// Calls `visit` with the next pieces of the snapshot's walk, about `elements_max` elements.
+    /// Returns true if there are more pieces; otherwise the walk has ended. O(elements).
     pub fn next_parts(&mut self, elements_max: usize, visit: &mut dyn FnMut(ValuePart<'_>)) -> bool {
         match self {
             Object::Set(set) => set.walk_next(elements_max, |member| visit(ValuePart::Member(member))),

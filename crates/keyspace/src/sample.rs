@@ -23,7 +23,7 @@ impl Selection {
         Self { total, wanted: wanted.min(total) }
     }
 
-    /// Returns true if the next item is chosen.
+    /// Returns true if the next of the items belongs to the choice.
     pub(crate) fn next(&mut self, draw: impl FnMut() -> u64) -> bool {
         let chosen = self.wanted > 0 && index_below(self.total, draw) < self.wanted;
         self.total -= 1;

@@ -34,12 +34,12 @@ const ROUNDED_BITS: u32 = TABLE_BITS - POINT_BITS;
 /// a probability proportional to its size.
 const DENSE_SHARD_LEN_MIN: usize = 64;
 
-/// A point of a scan. See the module's comment.
+/// A point of SCAN's iteration over a database. See the module's comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanCursor(u64);
 
 impl ScanCursor {
-    /// The start of a scan. It is also the cursor after the last step.
+    /// The start of a scan of a database. It is also the cursor after the last step.
     pub const START: Self = Self(0);
 
     /// Converts the number of a client's cursor to a point. Accepts every number, also one that no

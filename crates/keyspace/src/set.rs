@@ -118,7 +118,7 @@ impl Set {
         set
     }
 
-    /// Returns the structure of the set. O(1).
+    /// Returns the structure of the set: its intset, its listpack or a table. O(1).
     pub fn view(&self) -> SetView<'_> {
         match &self.repr {
             Repr::Ints(ints) => SetView::Ints(ints),
@@ -207,22 +207,22 @@ impl Set {
         matches!(self.repr, Repr::Table(_))
     }
 
-    /// Starts a walk of the present state of a table, whose members [`Set::walk_next`] visits. Does
-    /// nothing for a packed set. O(1).
+    /// Starts a snapshot's walk of the present state of a table, whose members [`Set::walk_next`]
+    /// visits. Does nothing for a packed set. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Table(members) = &mut self.repr {
             members.table.begin(walk_state);
         }
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
     }
 
-    /// Visits the next members of the walk that [`Set::begin_walk`] started, about `members_max`.
-    /// Returns true if there are more.
+    /// Visits about the next `members_max` members of the snapshot's walk that [`Set::begin_walk`]
+    /// started. Returns true if there are more.
     pub(crate) fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
         let Repr::Table(members) = &mut self.repr else { return false };
         members.table.walk_next(members_max, |member| visit(Element::Bytes(member.bytes())))

@@ -76,8 +76,8 @@ impl ValueSize {
     }
 }
 
-/// The place of a key's size in the counts and in the index of big keys: its cell, and its classes
-/// if it is big.
+/// The mark of a key's size: the size's cell in the counts, and its classes in the index of big
+/// keys if the key is big.
 ///
 /// ```text
 ///  [unused 7][class by elements 8][class by bytes 8][cell 9]
@@ -195,16 +195,16 @@ pub fn bin_start(bin: usize) -> u64 {
 /// The number of keys of one database in each bin, by type in the order of [`SizedType::ALL`].
 pub type SizeCounts = [[u64; BINS]; SizedType::ALL.len()];
 
-/// A change of one key's size, to be counted.
+/// A change of the size mark of one key, to be counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Resize {
     /// The number of the key's database.
     pub db: usize,
     /// The key's hash.
     pub hash: KeyHash,
-    /// The mark before; [`SizeMark::NONE`] for a new key.
+    /// The key's size mark before the change; [`SizeMark::NONE`] for a new key.
     pub old: SizeMark,
-    /// The mark now; [`SizeMark::NONE`] for a removed key.
+    /// The key's size mark after the change; [`SizeMark::NONE`] for a removed key.
     pub new: SizeMark,
 }
 

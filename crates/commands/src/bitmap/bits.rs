@@ -29,7 +29,8 @@ pub(super) enum Bit {
     One,
 }
 
-/// Returns the index of the first bit in the range `bits` that has the value `wanted`. O(bytes).
+/// Returns the index of the first bit in the range `bits` that has the value `wanted`, or `None` if
+/// there is no such bit. O(bytes).
 pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usize> {
     if bits.is_empty() {
         return None;

@@ -109,7 +109,7 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 #[derive(Clone, Copy)]
 struct FieldType {
     signed: bool,
-    /// The width in bits: 1 to 64 if signed, 1 to 63 if unsigned.
+    /// The width of the integer in bits: 1 to 64 if signed, 1 to 63 if unsigned.
     width: u32,
 }
 
@@ -131,17 +131,17 @@ enum Action {
     IncrBy(i64),
 }
 
-/// One step of a request: GET, SET or INCRBY.
+/// One step of a BITFIELD or BITFIELD_RO request: GET, SET or INCRBY of one integer.
 struct Step {
     action: Action,
     field: FieldType,
-    /// The index of the field's first bit.
+    /// The index in the string of the first bit of the step's integer.
     at: usize,
     overflow: Overflow,
 }
 
 impl Step {
-    /// Returns the position of the bit after the field.
+    /// Returns the index in the string of the first bit after the step's integer.
     fn end(&self) -> usize {
         self.at + self.field.width as usize
     }
@@ -175,7 +175,8 @@ fn parse(ctx: &Ctx<'_>, args: &Args<'_>) -> Result<Vec<Step>, CommandError> {
     Ok(steps)
 }
 
-/// Parses an offset and returns its position in bits. After `#` the unit is the width of `field`.
+/// Parses the offset of a BITFIELD step and returns it as the index of a bit. After `#` the unit is
+/// the width of `field`, else one bit.
 fn field_offset(ctx: &Ctx<'_>, text: &[u8], field: FieldType) -> Result<usize, CommandError> {
     let offset = match text.strip_prefix(b"#") {
         Some(number) => {
@@ -253,7 +254,7 @@ impl FieldType {
     }
 }
 
-/// Replies with the values that `steps`, all of them GET, read from the string.
+/// Replies with the values that the BITFIELD steps `steps`, all of them GET, read from the string.
 fn read(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step]) -> Result<(), CommandError> {
     let mut text = IntText::new();
     let string = ctx.db.string(args.key(1))?;
@@ -265,8 +266,8 @@ fn read(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step]) -> Result<(), Comman
     Ok(())
 }
 
-/// Executes `steps` on the string, which is first extended to `len_bytes`, and replies to each
-/// step.
+/// Executes the BITFIELD steps `steps` on the string and replies to each step. The string is first
+/// extended to `len_bytes`.
 fn write(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step], len_bytes: usize) -> Result<(), CommandError> {
     let key = args.key(1);
     let Changed { result, grown } =
@@ -289,7 +290,7 @@ fn write(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step], len_bytes: usize) -
     Ok(())
 }
 
-/// The reply of a step (`None` for null), and its effect on the string.
+/// The reply of a BITFIELD step (`None` for null), and its effect on the string.
 struct Taken {
     reply: Option<i64>,
     written: bool,

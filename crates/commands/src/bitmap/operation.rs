@@ -78,8 +78,8 @@ fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Records the result of an operation that older servers do not know. Must run before the result is
-/// stored.
+/// Records SET of `result`, or DEL if it is empty, in place of BITOP with an operation that older
+/// servers do not know. Must run before the result is stored.
 fn record_result(ctx: &mut Ctx<'_>, destination: Key<'_>, result: &[u8]) {
     let db = ctx.db.index();
     ctx.effects.record.replace(db, |record| {
@@ -91,7 +91,7 @@ fn record_result(ctx: &mut Ctx<'_>, destination: Key<'_>, result: &[u8]) {
     });
 }
 
-/// Parses the operation and checks its number of sources.
+/// Parses the operation of BITOP and checks the number of its source keys.
 fn parse(args: &Args<'_>) -> Result<Logic, CommandError> {
     let logic = match &*Upper::of(args.get(1)) {
         b"AND" => Logic::And,

@@ -166,8 +166,9 @@ fn pexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "pexpireat" })
 }
 
-/// The unit and the origin of a command's time argument, both in milliseconds. The origin is the
-/// present Unix time for a relative time, else 0. The command's name is for errors.
+/// The unit and the origin of the time argument of EXPIRE and similar commands, both in
+/// milliseconds. The origin is the present Unix time for a relative time, else 0. The command's
+/// name is for errors.
 struct Time {
     unit_ms: i64,
     since_ms: i64,

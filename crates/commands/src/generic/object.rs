@@ -15,8 +15,8 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 const SHARED_INTEGERS: i64 = 10_000;
 /// The reference count of a shared object.
 const SHARED_REFCOUNT: i64 = i32::MAX as i64;
-/// The average number of bytes that a key takes in its table (see the table's module
-/// documentation).
+/// The average number of bytes that a key takes in its hash table, explained in the documentation
+/// of the module `structures::table`.
 const TABLE_BYTES_PER_KEY: usize = 12;
 
 pub(super) static OBJECT: Command = Command {
@@ -186,7 +186,7 @@ fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// The record of MEMORY USAGE. Its container MEMORY is a server command.
+/// The command table's record of MEMORY USAGE. Its container MEMORY is a server command.
 pub static MEMORY_USAGE: Command = Command {
     name: "USAGE",
     summary: "Estimates the memory of a key and its value in bytes.",
@@ -215,8 +215,8 @@ fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// Returns the bytes of the key's block, of the object's other allocations and of the key's place
-/// in the table. O(nodes), up to about a thousand nodes.
+/// Returns the memory in bytes of the key's block, the object's other allocations and the key's
+/// share of the hash table. O(nodes), up to about a thousand nodes.
 fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         EntryView::Object(object) => object.memory_usage(),

@@ -65,7 +65,7 @@ fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> 
     Ok(Walked::Done)
 }
 
-/// The result of a filter for one key.
+/// The result of SCAN's filter for one key.
 #[derive(PartialEq, Eq)]
 enum Verdict {
     /// The key is returned.
@@ -76,7 +76,7 @@ enum Verdict {
     Other,
 }
 
-/// The filter of the returned keys. Expired keys never pass.
+/// The filter of the keys that SCAN returns. Expired keys never pass.
 struct Filter<'a> {
     due_ms: i64,
     pattern: Option<&'a [u8]>,

@@ -109,7 +109,7 @@ struct Request<'a> {
     /// The index of the first requested element, and the number of elements (all if negative).
     limit: (i64, i64),
     get: Vec<Pattern<'a>>,
-    /// The index of the argument that is the destination key.
+    /// The index of the argument that is the destination key; `None` without STORE.
     store_at: Option<usize>,
 }
 
@@ -175,7 +175,8 @@ impl<'a> Request<'a> {
 /// The maximum number of elements that one recorded RPUSH pushes.
 const RECORDED_ELEMENTS_MAX: usize = 1024;
 
-/// Records `sorted` as the new value of `key`. The request may give another result elsewhere:
+/// Records `sorted` as the new value of `key`, in place of the request SORT with STORE. The same
+/// request may give another result on a replica or another server:
 ///
 /// - Servers accept different texts as weights: Redis sorts `1e400`, Valkey refuses it.
 /// - A replica may still have an expired field that a pattern names.
@@ -197,7 +198,7 @@ fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
     });
 }
 
-/// The weight that orders an element.
+/// The weight by which SORT orders an element.
 enum Weight {
     Score(f64),
     /// The range of a text's bytes in the arena; `None` if the pattern finds no value.
@@ -209,7 +210,7 @@ struct Item {
     weight: Weight,
 }
 
-/// The elements and all compared texts, as ranges of bytes in the arena.
+/// The elements that SORT orders and the texts that it compares, as ranges of bytes in the arena.
 #[derive(Default)]
 struct Items {
     arena: Vec<u8>,

@@ -126,7 +126,7 @@ fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The destination of a copy.
+/// The destination of COPY: a key in a database.
 struct Target {
     db: usize,
     /// True if the copy may replace a value at the destination key (REPLACE).

@@ -43,7 +43,7 @@ pub(super) struct Point {
     pub(super) latitude: f64,
 }
 
-/// An interval of degrees.
+/// An interval of longitudes or latitudes, in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) min: f64,

@@ -25,7 +25,7 @@ use crate::error::CommandError;
 use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The command that searches.
+/// The form of a search: one of the six GEO commands that search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Radius,
@@ -56,7 +56,7 @@ struct Request<'a> {
     center: Point,
     outline: Option<Outline>,
     unit_m: f64,
-    /// The comparison that orders the distances, if an order is requested.
+    /// The comparison that orders the distances; `None` if the request asks for no order.
     order: Option<fn(f64, f64) -> Ordering>,
     /// The number of requested results; 0 for all.
     count: usize,
@@ -69,7 +69,7 @@ struct Request<'a> {
     stores_distances: bool,
 }
 
-/// A member inside the shape.
+/// A member that a search found inside its shape.
 struct Found<'z> {
     member: Element<'z>,
     score: f64,
@@ -527,8 +527,8 @@ fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     found.into_iter().for_each(visit);
 }
 
-/// Finds no key. It stands in the second of two key specs, because [`find_destination`] searches
-/// for both STORE and STOREDIST.
+/// Finds no key. It stands in the second of the command's two key specs, because
+/// [`find_destination`] searches for both STORE and STOREDIST.
 fn find_no_key(_: &Args<'_>, _: &mut dyn FnMut(usize)) {}
 
 pub(super) static GEORADIUS: Command = Command {

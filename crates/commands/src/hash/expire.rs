@@ -114,8 +114,9 @@ fn hpexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_deadlines(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "hpexpireat" })
 }
 
-/// The unit and the origin of a command's time argument, both in milliseconds. The origin is the
-/// present Unix time for a relative time, else 0. The command's name is for errors.
+/// The unit and the origin of the time argument of HEXPIRE and similar commands, both in
+/// milliseconds. The origin is the present Unix time for a relative time, else 0. The command's
+/// name is for errors.
 #[derive(Clone, Copy)]
 pub(super) struct Time {
     unit_ms: i64,

@@ -319,8 +319,8 @@ impl SetRequest {
         });
     }
 
-    /// Parses options in any order, then FIELDS and all arguments after it. Errors are found from
-    /// left to right.
+    /// Parses the options of HSETEX in any order, then FIELDS and all arguments after it. Errors
+    /// are found from left to right.
     fn parse(args: &Args<'_>, now_ms: i64) -> Result<Self, CommandError> {
         let (mut key_there, mut condition) = (None, Condition::None);
         let (mut expiry, mut at) = (Expiry::Clear, 2);
@@ -369,7 +369,7 @@ impl SetRequest {
         Err(CommandError::WrongArity("hsetex"))
     }
 
-    /// Returns the index of the first pair after the FIELDS at argument `at`.
+    /// Returns the index of the first field of HSETEX, given that `FIELDS` is argument `at`.
     fn first_of_pairs(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
         let (count_at, first) = (at + 1, at + 2);
         if first + 1 >= args.len() {

@@ -48,7 +48,7 @@ pub struct KnownSince {
 }
 
 impl KnownSince {
-    /// The first versions that can apply every record without a marked form.
+    /// The first versions that can apply every recorded command without a [`RecordedForm`].
     pub const ALL: Self = Self { redis: ServerVersion::new(6, 2), valkey: ServerVersion::new(7, 2) };
     /// The first versions that know the forms that Redis 7.0 introduced. Every Valkey knows them.
     pub const REDIS_7: Self = Self { redis: ServerVersion::new(7, 0), ..Self::ALL };

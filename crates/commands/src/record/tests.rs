@@ -1,4 +1,5 @@
-//! Tests that replay the record of one keyspace into another, later, and compare the two.
+//! Tests that apply the recorded commands of one keyspace to another keyspace, later, and compare
+//! the contents of the two.
 
 use std::collections::BTreeSet;
 
@@ -162,8 +163,8 @@ fn sorted(array: Value, size: usize) -> String {
     groups.join(", ")
 }
 
-/// Replaces by null the times at which consumers were seen and active, and the sizes of a stream's
-/// tree.
+/// Replaces, in replies that describe a stream, values that are not recorded by null: the times at
+/// which consumers were seen and active, and the sizes of the stream's tree.
 fn forget_what_is_not_recorded(info: &mut Value) {
     let Value::Array(values) = info else { return };
     for at in 0..values.len() {
@@ -175,7 +176,7 @@ fn forget_what_is_not_recorded(info: &mut Value) {
     }
 }
 
-/// Returns the names of all commands that may be recorded; a subcommand has both words.
+/// Returns the names of all commands that may be recorded. The name of a subcommand has both words.
 fn writers() -> BTreeSet<String> {
     let may_be = |flags: Flags| flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
     let records = |command: &&Command| may_be(command.flags);

@@ -15,11 +15,11 @@ use crate::error::CommandError;
 use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// A parsed request. Numbers are still text, because a later option may decide if they are integers
-/// or floats.
+/// A parsed request of INCREX. Numbers are still text, because a later option may decide if they
+/// are integers or floats.
 #[derive(Default)]
 struct Request<'a> {
-    /// The increment, and true if it is a float (BYFLOAT).
+    /// The increment, and true if it is a float (BYFLOAT). `None` if the request has no increment.
     by: Option<(&'a [u8], bool)>,
     lower: Option<&'a [u8]>,
     upper: Option<&'a [u8]>,
@@ -62,7 +62,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The result of an addition: the new number and the increment that was applied.
+/// The result of INCREX's addition: the new number and the increment that was applied.
 struct Sum<T> {
     value: T,
     applied: T,
@@ -70,7 +70,7 @@ struct Sum<T> {
     accepted: bool,
 }
 
-/// Parses an integer of the request. `what` names the argument in the error.
+/// Parses an integer argument of INCREX. `what` names the argument in the error.
 fn whole(text: &[u8], what: &str) -> Result<i64, CommandError> {
     let error = || CommandError::Text(format!("ERR {what} is not an integer or out of range"));
     number::parse_i64(text).ok_or_else(error)
@@ -87,7 +87,7 @@ fn bounds<T: PartialOrd>(lower: T, upper: T) -> Result<(T, T), CommandError> {
     Ok((lower, upper))
 }
 
-/// The increment and the bounds as integers.
+/// The increment and the bounds of an INCREX request as integers.
 struct WholeStep {
     by: i64,
     lower: i64,
@@ -116,7 +116,7 @@ impl WholeStep {
     }
 }
 
-/// The increment and the bounds as floats.
+/// The increment and the bounds of an INCREX request as floats.
 struct FloatStep {
     by: LongDouble,
     lower: LongDouble,
@@ -249,14 +249,14 @@ fn reply_pair(reply: &mut Reply<'_>, write: impl FnOnce(&mut Reply<'_>)) {
     write(reply);
 }
 
-/// A sum in its stored form, and its text.
+/// The sum that INCREX stores, in its stored form and as text.
 struct StoredSum<'s> {
     value: NewValue<'s, Object>,
     text: &'s [u8],
 }
 
-/// Stores a sum and sets the key's expiry. With ENX, a key that already has an expiry keeps it. An
-/// expiry in the past deletes the key.
+/// Stores the sum of INCREX and sets the key's expiry. With ENX, a key that already has an expiry
+/// keeps it. An expiry in the past deletes the key.
 fn apply(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &Request<'_>, expiry: Expiry, sum: StoredSum<'_>) {
     let key = args.key(1);
     let expires = ctx.db.expiry_ms(key).flatten().is_some();

@@ -143,7 +143,8 @@ fn fill_row(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     }
 }
 
-/// All rows of the table. Row `i` is for the first `i` bytes of `a`.
+/// All rows of the table of the lengths of common subsequences. Row `i` is for the first `i` bytes
+/// of `a`.
 struct Table {
     cells: Vec<u32>,
     width: usize,

@@ -7,12 +7,12 @@ use keyspace::Expiry;
 use crate::args::{Args, Upper};
 use crate::error::CommandError;
 
-/// The parsed options of a request.
+/// The parsed options of a SET, GETEX or similar request.
 #[derive(Clone, Copy)]
 pub(super) struct Options<'a> {
     pub(super) condition: Condition<'a>,
     pub(super) lifetime: Lifetime<'a>,
-    /// True if the reply is the old value.
+    /// True if the reply is the key's old value (GET).
     pub(super) get: bool,
 }
 

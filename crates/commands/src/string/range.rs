@@ -45,12 +45,13 @@ fn append(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns the length of the string at `key`, or `None` if the key is missing.
+/// Returns the length in bytes of the string at `key`, or `None` if the key is missing.
 fn len_to_change(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<Option<usize>, CommandError> {
     Ok(ctx.db.string_to_write(key)?.map(|string| string.len()))
 }
 
-/// Returns `at` plus `more`, in bytes. Fails if the sum is more than `proto-max-bulk-len`.
+/// Returns the end of `more` bytes that begin at offset `at` of a string. Fails if the end is after
+/// `proto-max-bulk-len` bytes.
 fn check_len(ctx: &Ctx<'_>, at: usize, more: usize) -> Result<usize, CommandError> {
     let len = at.checked_add(more).filter(|&len| len as u64 <= ctx.limits.string_len_bytes_max);
     len.ok_or(CommandError::StringTooLong)

@@ -20,7 +20,7 @@ use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The operation on several sets.
+/// The operation on several sorted sets: union, intersection or difference.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -64,7 +64,7 @@ fn or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// A sorted set or set from which the result is computed, with its weight.
+/// A sorted set or set that is an operand of ZUNION or a similar command, with its weight.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     source: Source<'a>,
@@ -123,7 +123,8 @@ fn name(member: Element<'_>) -> Cow<'_, [u8]> {
     }
 }
 
-/// A parsed request: the inputs' arguments and the options after them.
+/// A parsed request of ZUNION, ZINTER, ZDIFF or a related command: the arguments that name the
+/// sets, and the options after them.
 struct Request {
     operation: Operation,
     /// The index of the argument that is the number of keys.
@@ -536,7 +537,8 @@ fn zdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs steps twice: with sorted sets stored as listpacks, and with sorted sets that never are.
+    /// Runs `steps` twice: with sorted sets stored as listpacks, and with no sorted set stored as a
+    /// listpack.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

@@ -1,4 +1,4 @@
-//! Blocking sorted-set commands: without a member they block the client.
+//! Blocking commands on sorted sets. If none of the keys has a member, they block the client.
 
 use super::pop::{End, Layout, MultiPop, Wanted, pop};
 use crate::args::Args;

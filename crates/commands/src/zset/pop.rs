@@ -13,7 +13,7 @@ use crate::error::CommandError;
 use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// An end of a sorted set.
+/// An end of a sorted set: its lowest or its highest scores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// The lowest scores.

@@ -92,12 +92,13 @@ fn has_mixed_scores(zset: &Zset) -> bool {
 struct RangeRequest<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
-    /// The number of skipped members, and the maximum number of returned members (all if negative).
+    /// The number of skipped members, and the maximum number of returned members (all if negative);
+    /// `None` without LIMIT.
     limit: Option<(i64, i64)>,
     scores: Scores,
 }
 
-/// The properties of a range that the command's name determines.
+/// The properties of a range command that its name determines.
 #[derive(Clone, Copy)]
 struct Fixed {
     /// The index of the first argument of the range, after the key.
@@ -186,7 +187,7 @@ fn skipped_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
     from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)
 }
 
-/// Parses a range and replies with its members.
+/// Parses the range of a ZRANGE or similar request and replies with its members.
 fn reply_range(ctx: &mut Ctx<'_>, args: &Args<'_>, fixed: Fixed) -> Result<(), CommandError> {
     let request = RangeRequest::parse(args, fixed)?;
     let reply = &mut ctx.reply;
@@ -544,7 +545,8 @@ fn remove_range(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By, event: &'static str)
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs steps twice: with sorted sets stored as listpacks, and with sorted sets that never are.
+    /// Runs `steps` twice: with sorted sets stored as listpacks, and with no sorted set stored as a
+    /// listpack.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

@@ -26,8 +26,8 @@ pub(super) struct TimedPack {
     pub(super) pack: Listpack,
 }
 
-/// Returns the deadline in Unix milliseconds that a stored element represents; `None` if it means
-/// "no deadline".
+/// Returns the deadline in Unix milliseconds that a stored listpack element represents; `None` if
+/// it means "no deadline".
 #[inline]
 pub(super) fn deadline_of(element: Element<'_>) -> Option<i64> {
     element.as_int().filter(|&at_ms| at_ms != NO_DEADLINE)
@@ -45,7 +45,7 @@ impl TimedPack {
         timed
     }
 
-    /// Checks the triples in `pack`, which is not trusted, and takes them over. O(n log n).
+    /// Checks the triples in `pack`, which is not trusted, and creates a hash of them. O(n log n).
     ///
     /// # Errors
     /// If a field has no value or deadline, or occurs twice; if a deadline is invalid, or deadlines

@@ -30,7 +30,8 @@ fn the_records_of_each_write_command_lead_to_the_same_data() {
 /// file for it. All run in one keyspace.
 const AS_IN_REDIS: &str = include_str!("redis.txt");
 
-/// Returns a record of [`AS_IN_REDIS`] with each `{n}` replaced by the time `now_ms + n`.
+/// Returns the expected record `record` of a request in [`AS_IN_REDIS`] with each `{n}` replaced by
+/// the time `now_ms + n`.
 fn with_times(record: &str, now_ms: i64) -> String {
     let mut parts = record.split('{');
     let mut text = parts.next().unwrap_or_default().to_string();
@@ -46,7 +47,7 @@ fn with_times(record: &str, now_ms: i64) -> String {
 /// keyspace.
 const FOR_ALL_PEERS: &str = include_str!("peers.txt");
 
-/// Runs the requests in `text` and compares their records with the expected ones.
+/// Runs the requests in `text` and compares the commands recorded for them with the expected ones.
 fn check_records(text: &str) {
     let mut twins = Twins::new();
     let text = text.replace(";\n  ", "; ");
