@@ -49,42 +49,49 @@ use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::parts::{Head, ValuePart};
 
-/// The bytes of handed-over copies at which writers must wait until walkers have visited some.
+/// The bytes of handed-over copies at which writers must wait until the threads that write the
+/// snapshot have visited some.
 pub const HANDED_OVER_BYTES_MAX: usize = 64 << 20;
-/// The bytes of handed-over copies above which walkers visit these copies first.
+/// The bytes of handed-over copies above which the threads that write the snapshot visit these
+/// copies first.
 const HANDED_OVER_BYTES_MUCH: usize = HANDED_OVER_BYTES_MAX / 2;
 
-/// The phase while no walk is in progress.
+/// The snapshot's phase while no walk is in progress.
 const IDLE: u32 = 0;
-/// The phase of a walk for which writers keep copies of changed entries.
+/// The snapshot's phase during a walk for which writers keep copies of changed entries.
 const KEEPING: u32 = 1;
-/// The phase of an abandoned walk, which only clears marks.
+/// The snapshot's phase during an abandoned walk, which only clears marks.
 const CLEARING: u32 = 2;
 
-/// The slot of a database that had no key at the start of the walk, or that was flushed after it.
+/// The slot of a database that had no key at the start of the snapshot's walk, or that was flushed
+/// after it.
 const NO_SLOT: u32 = u32::MAX;
 /// The number of low bits of a shard's cursor that are the point in a table. The bits above are the
 /// slot.
 const POINT_BITS: u32 = 48;
-/// The number of lists for handed-over copies. Each has a lock, so that writers rarely contend.
+/// The number of lists for the copies of entries that writers hand over to the snapshot. Each has a
+/// lock, so that writers rarely contend.
 const HAND_OVER_LANES: usize = 16;
-/// The most buckets that one locked step visits: some ten microseconds if they are empty.
+/// The most buckets of a table that the snapshot visits under one lock: some ten microseconds if
+/// they are empty.
 const STEP_BUCKETS_MAX: usize = 256;
 
-/// The effect of a flush of all data (FLUSHALL) on a walk in progress.
+/// The effect of a flush of all data (FLUSHALL) on a snapshot walk in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFlush {
-    /// The walk is abandoned: as in Redis, a flush of all data ends a save.
+    /// The snapshot walk is abandoned: as in Redis, a flush of all data ends a save.
     Abandon,
-    /// The walk takes over the flushed keys and visits all of them. Then it frees their memory.
+    /// The snapshot walk becomes the owner of the flushed keys and visits all of them. Then it
+    /// frees their memory.
     Continue,
 }
 
 /// A walk over the keyspace in its state at one moment, or the state without a walk. See the
 /// module's comment.
 pub struct Snapshot {
-    /// The phase: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner sets it at the start
-    /// of a walk. Later [`abandon`](Self::abandon), a flush and [`end`](Self::end) change it.
+    /// The phase of the walk: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner sets it at
+    /// the start of a walk. Later [`abandon`](Self::abandon), a flush and [`end`](Self::end) change
+    /// it.
     phase: CachePadded<AtomicU32>,
     /// True if the walk continues after a flush of all data. Only the gate's exclusive owner writes
     /// and reads it.
@@ -99,7 +106,8 @@ pub struct Snapshot {
     dbs: Lock<Vec<(usize, DbSize)>>,
     next_part: AtomicUsize,
     finished_parts: AtomicUsize,
-    /// The number of [`Work`] items, except parts, that walkers have taken and not finished.
+    /// The number of [`Work`] items, except parts, that the threads writing the snapshot have taken
+    /// and not finished.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
     /// The bytes of handed-over copies, and of the copies made by walks of big values, that are not
@@ -109,7 +117,7 @@ pub struct Snapshot {
     /// The bytes of values and tables that were removed from the keyspace and are stored only for
     /// the walk.
     left_len_bytes: AtomicUsize,
-    /// The bytes of the copies and encoded records that walkers hold.
+    /// The bytes of the copies and encoded entries that the threads writing the snapshot hold.
     walker_len_bytes: Arc<AtomicUsize>,
     bigs: Lock<Bigs>,
     hasher: Hasher,
@@ -120,15 +128,15 @@ pub struct Snapshot {
     flushed_all: AtomicBool,
 }
 
-/// The copy of an entry in its state at the start of the walk, made before a writer changed the
-/// entry.
+/// The copy of an entry in its state at the start of the snapshot's walk, made before a writer
+/// changed the entry.
 pub struct HandedOver {
     slot: u32,
     entry: KeyEntry,
     len_bytes: usize,
 }
 
-/// A part of the walk, for one walker at a time: a database's keys in one shard.
+/// A part of the snapshot's walk, visited by one thread at a time: a database's keys in one shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     slot: usize,
@@ -136,22 +144,23 @@ pub struct Part {
 }
 
 impl Part {
-    /// Returns the number of the shard.
+    /// Returns the number of the shard that has the part's keys.
     pub fn shard(self) -> usize {
         self.shard
     }
 }
 
-/// The keys of a database in one shard that was flushed before the walk had visited all of them.
+/// The keys of a database in one shard that was flushed before the snapshot's walk had visited all
+/// of them.
 pub struct Flushed {
     slot: u32,
     point: WalkPoint,
     keys: Table<KeyEntry>,
-    /// The approximate bytes of the keys.
+    /// The approximate bytes of the flushed keys.
     len_bytes: usize,
 }
 
-/// The big values of a walk that wait for a walker or are being read in pieces.
+/// The big values of a snapshot's walk that wait to be read or are being read in pieces.
 #[derive(Default)]
 struct Bigs {
     next_ticket: u32,
@@ -167,7 +176,7 @@ impl Bigs {
     }
 }
 
-/// A big value that a walker reads in pieces.
+/// A big value that a thread reads in pieces for the snapshot.
 #[derive(Debug)]
 pub struct BigValue {
     ticket: u32,
@@ -178,58 +187,59 @@ pub struct BigValue {
     pub expiry_ms: Option<i64>,
     /// The key's access clock when the walk of the value was started.
     pub access: u32,
-    /// The head of the value, to be written before its pieces.
+    /// The description of the value, to be written before its pieces.
     pub head: Head,
 }
 
 /// The place of a key: the number of its database, its hash and its name.
 type KeyPlace = (usize, KeyHash, Box<[u8]>);
 
-/// A big value that was removed from the keyspace and is stored only for the walk.
+/// A big value that was removed from the keyspace and is stored only for the snapshot's walk.
 struct RemovedObject {
     object: Object,
     /// The bytes that the value contributes to [`Snapshot::left_len_bytes`].
     len_bytes: usize,
 }
 
-/// The place where a big value of the walk is stored now.
+/// The place where a big value of the snapshot's walk is stored now.
 enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
     /// Outside the keyspace, owned by the walk.
     Owned(RemovedObject),
-    /// Outside the keyspace, in use by a walker.
+    /// Outside the keyspace, in use by a thread that writes the snapshot.
     Taken,
 }
 
-/// The result of a walker's search for a big value.
+/// The result of a search for a big value of the snapshot's walk.
 enum Sought {
     /// The place in the keyspace where the value was when it was searched. It may be moved before
     /// the shard is locked, so the caller checks again.
     Key(KeyPlace),
     /// The value is outside the keyspace.
     Owned(RemovedObject),
-    /// The place of the value is not known, or another walker is using the value.
+    /// The place of the value is not known, or another thread that writes the snapshot is using the
+    /// value.
     Gone,
 }
 
-/// The next work of a walker.
+/// The next work of a thread that writes the snapshot.
 pub enum Work {
-    /// Copies of entries to visit.
+    /// Copies of changed entries to visit.
     HandedOver(Vec<HandedOver>),
-    /// A value to visit in pieces; the walker takes no other work before the last piece.
+    /// A big value to visit in pieces. The thread takes no other work before the last piece.
     Big(BigValue),
     /// Keys of a flushed database to visit.
     Flushed(Flushed),
-    /// A part of the walk (a database's keys in one shard) to visit.
+    /// A part of the keyspace (a database's keys in one shard) to visit.
     Part(Part),
-    /// No work at present: other walkers are doing the rest.
+    /// No work at present: other threads are doing the rest.
     Wait,
     /// No work: everything was visited.
     Done,
 }
 
-/// The outcome of a walker's step in a part or in a big value.
+/// The outcome of one step of a snapshot's walk in a part or in a big value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// The step was made, and there is more to visit.
@@ -241,7 +251,7 @@ pub enum Stepped {
 }
 
 impl Snapshot {
-    /// Creates the state of a keyspace with `db_count` databases, without a walk.
+    /// Creates the state of the snapshot of a keyspace with `db_count` databases, without a walk.
     pub(crate) fn new(db_count: usize, hasher: &Hasher) -> Self {
         let hasher = hasher.clone();
         let no_slots = || (0..db_count).map(|_| AtomicU32::new(NO_SLOT)).collect();
@@ -268,8 +278,8 @@ impl Snapshot {
         }
     }
 
-    /// Starts a walk. `sizes` are the present sizes of all databases, in the order of their
-    /// numbers. The caller must be the gate's exclusive owner.
+    /// Starts a snapshot walk. `sizes` are the present sizes of all databases, in the order of
+    /// their numbers. The caller must be the gate's exclusive owner.
     pub(crate) fn fix(&self, sizes: Vec<DbSize>, on_flush: OnFlush) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
@@ -292,29 +302,29 @@ impl Snapshot {
         self.phase.store(KEEPING, Relaxed);
     }
 
-    /// Returns true while a walk is in progress, abandoned or not. Code that moves an entry to
-    /// another key or database must then report it, because the walk stores the places of big
-    /// values.
+    /// Returns true while a snapshot walk is in progress, abandoned or not. Code that moves an
+    /// entry to another key or database must then report it, because the walk stores the places of
+    /// big values.
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.phase.load(Relaxed) != IDLE
     }
 
-    /// Returns true while a walk is in progress and not abandoned. Writers must then keep the state
-    /// of entries for the walk before they change them.
+    /// Returns true while a snapshot walk is in progress and not abandoned. Writers must then keep
+    /// the state of entries for the walk before they change them.
     #[inline]
     pub fn is_preserved_for(&self) -> bool {
         self.phase.load(Relaxed) == KEEPING
     }
 
-    /// Returns the numbers and sizes of the databases that had keys at the start, in the order of
-    /// the walk.
+    /// Returns the numbers and sizes of the databases that had keys at the start of the snapshot
+    /// walk, in the order in which it visits them.
     pub fn dbs(&self) -> Vec<(usize, DbSize)> {
         self.dbs.lock().clone()
     }
 
     /// Abandons the walk, so that its result will be incomplete. From now on writers hand over no
-    /// copies, and walkers only clear the marks of entries.
+    /// copies, and the threads that write the snapshot only clear the marks of entries.
     pub fn abandon(&self) {
         // Relaxed: it does no harm if a writer still keeps a copy. If the walk ends at the same
         // time, the exchange fails and the phase remains `IDLE`.
@@ -350,7 +360,8 @@ impl Snapshot {
         self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed) + self.walker_len_bytes.load(Relaxed)
     }
 
-    /// Borrows the count of the bytes that all walkers hold. They add to it with [`CopiedBytes`].
+    /// Borrows the count of the bytes that the threads writing the snapshot hold. They add to it
+    /// with [`CopiedBytes`].
     ///
     /// [`CopiedBytes`]: structures::walk_state::CopiedBytes
     pub fn walker_len_bytes(&self) -> &Arc<AtomicUsize> {
@@ -521,8 +532,9 @@ impl Snapshot {
         here.collect()
     }
 
-    /// Takes over the keys that a flush removed from a database in one shard. Returns the table if
-    /// the walk needs none of its keys. The caller must be the gate's exclusive owner.
+    /// Moves the keys that a flush removed from a database in one shard to the snapshot's walk.
+    /// Returns the table of keys if the walk needs none of them. The caller must be the gate's
+    /// exclusive owner.
     pub(crate) fn take_flushed(
         &self,
         db: usize,
@@ -556,8 +568,8 @@ impl Snapshot {
         self.dbs.lock()[slot as usize].0
     }
 
-    /// Returns the next work, which the caller must finish. May be called inside or outside the
-    /// gate.
+    /// Returns the next work of a thread that writes the snapshot. The thread must finish this
+    /// work. May be called inside or outside the gate.
     pub fn next_work(&self) -> Work {
         // `works` is raised before the queues are read: an item that a walker has taken from a
         // queue must not be missing in it.
@@ -570,7 +582,8 @@ impl Snapshot {
         if matches!(work, Work::Wait) && all_walked && others == 0 { Work::Done } else { work }
     }
 
-    /// Takes the next work. The second result is true if all parts had been walked before.
+    /// Takes the next work of a thread that writes the snapshot. The second result is true if all
+    /// parts had been walked before.
     fn take_work(&self) -> (Work, bool) {
         let parts = self.dbs.lock().len() * SHARD_COUNT;
         // Acquire: makes copies that were handed over before the parts were finished visible below.
@@ -607,14 +620,14 @@ impl Snapshot {
         self.works.fetch_sub(1, Relaxed);
     }
 
-    /// Ends the walk, after everything was visited and no mark is left.
+    /// Ends the snapshot's walk, after everything was visited and no mark is left.
     pub fn end(&self) {
         self.bigs.lock().places.clear();
         self.left_len_bytes.store(0, Relaxed);
         self.phase.store(IDLE, Relaxed);
     }
 
-    /// Takes the copies of all lanes, and frees the lanes' lists.
+    /// Takes the handed-over copies out of all their lists, and frees the lists.
     fn take_handed_over(&self) -> Vec<HandedOver> {
         let mut all = Vec::new();
         for lane in &self.lanes {
@@ -624,8 +637,8 @@ impl Snapshot {
         all
     }
 
-    /// Calls `visit` with a handed-over entry and its database at the start, unless the walk was
-    /// abandoned. Drops the entry.
+    /// Calls `visit` with a handed-over entry and the number that its database had at the start of
+    /// the walk, unless the walk was abandoned. Drops the entry.
     pub fn show_handed_over(&self, handed_over: HandedOver, visit: impl FnOnce(usize, &KeyEntry)) {
         let HandedOver { slot, entry, len_bytes } = handed_over;
         if self.is_preserved_for() {
@@ -635,7 +648,7 @@ impl Snapshot {
         self.handed_over_len_bytes.fetch_sub(len_bytes, Relaxed);
     }
 
-    /// Visits the next keys of a flushed table. Returns true if there are more.
+    /// Visits the next keys of a flushed database in one shard. Returns true if there are more.
     pub fn walk_flushed(&self, flushed: &mut Flushed, mut visit: impl FnMut(usize, &KeyEntry)) -> bool {
         let (hasher, db) = (&self.hasher, self.db_at_point(flushed.slot));
         let (slot, kept) = (flushed.slot, self.is_preserved_for());
@@ -771,8 +784,9 @@ impl Snapshot {
         }
     }
 
-    /// Handles a big value that is not at its place. In an abandoned walk its tables may have been
-    /// freed. Otherwise its elements are missing from the result, so the walk is abandoned.
+    /// Handles a big value that the snapshot's walk does not find where it was stored. In an
+    /// abandoned walk the value's tables may have been freed. Otherwise its elements are missing
+    /// from the snapshot, so the walk is abandoned.
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
         debug_assert!(!self.is_preserved_for(), "a big value does not get lost");
@@ -780,8 +794,8 @@ impl Snapshot {
         self.put_back(ticket, None)
     }
 
-    /// Finds the place of a big value. If the value is outside the keyspace, passes its ownership
-    /// to the caller.
+    /// Finds the place of a big value of the snapshot's walk. If the value is outside the keyspace,
+    /// passes its ownership to the caller.
     fn seek(&self, ticket: u32) -> Sought {
         let mut bigs = self.bigs.lock();
         let Some((_, place)) = bigs.place_mut(ticket) else { return Sought::Gone };
@@ -817,12 +831,13 @@ impl Snapshot {
     }
 }
 
-/// Returns the point of the walk in the table of `slot`, from the cursor of the table's shard.
+/// Returns the point of the snapshot's walk in the table of `slot`, from the cursor of the table's
+/// shard.
 fn point_of(slot: u32, cursor: u64) -> WalkPoint {
     WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
 }
 
-/// Takes an entry's object out, if it has one, and leaves an empty one of its type.
+/// Takes an entry's object out, if it has one, and leaves an empty object of the same type.
 fn take_object(entry: &mut KeyEntry) -> Option<Object> {
     let object = entry.object_mut()?;
     let empty = object.empty_of_type();

@@ -57,8 +57,8 @@ impl<'a> Str<'a> {
     }
 }
 
-/// Returns the name for OBJECT ENCODING of an entry's value. A marked short string is `raw`,
-/// because it was changed in place.
+/// Returns the name for OBJECT ENCODING of an entry's value. A short string with the mark of a
+/// change in place is `raw`.
 pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         EntryView::Int(_) => "int",

@@ -25,7 +25,7 @@ pub enum SizedType {
 }
 
 impl SizedType {
-    /// All types.
+    /// All types of values, in the order of the enum.
     pub const ALL: [Self; 7] =
         [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream, Self::Vector];
 }
@@ -44,7 +44,7 @@ pub struct ValueSize {
 }
 
 impl ValueSize {
-    /// Returns the number of elements by which the value may be big; 0 for a string.
+    /// Returns the number of elements by which the value may count as big; 0 for a string.
     #[inline]
     pub fn counted(self) -> usize {
         if self.kind == SizedType::String { 0 } else { self.elements }

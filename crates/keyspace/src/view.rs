@@ -41,8 +41,8 @@ pub enum AccessError {
 use AccessError::WrongType;
 
 /// The counts and results that a thread collects while commands access keys. Removed entries are
-/// collected and not dropped: freeing a big value takes time, and the shard is locked. The record
-/// of the command's changes takes them over when the command is done.
+/// collected and not dropped: freeing a big value takes time, and the shard is locked. They are
+/// moved to the command's changes when the command is done.
 #[derive(Default)]
 pub struct AccessResults {
     /// The number of reads that found their key.
@@ -53,7 +53,7 @@ pub struct AccessResults {
     pub expired_keys: u64,
     /// The number of expired hash fields that were removed.
     pub expired_fields: u64,
-    /// The events that accesses to keys have caused, in order.
+    /// The events that accesses to keys have caused, in the order of the accesses.
     pub access_events: Vec<AccessEvent>,
     /// True if reads that find no key are recorded as events.
     pub wants_missed: bool,
@@ -63,7 +63,7 @@ pub struct AccessResults {
     pub displaced: Vec<KeyEntry>,
     /// The state of the random number generator for LFU's counter.
     seed: u64,
-    /// The lane in which this thread counts sizes of keys; `None` for the shared one.
+    /// The lane of the size counts in which this thread counts keys; `None` for the shared lane.
     lane: Option<Arc<SizeLane>>,
 }
 
@@ -79,7 +79,7 @@ pub enum AccessEvent {
     GotDeadline {
         /// The key.
         key: DbKey,
-        /// The deadline, in Unix milliseconds.
+        /// The deadline of the key, in Unix milliseconds.
         at_ms: i64,
     },
 }
@@ -116,8 +116,8 @@ pub enum ExpiredAccess {
     /// Expired keys are not removed, but count as missing. For reads on a replica, during a pause
     /// of clients, or while data is imported.
     Hide,
-    /// Expired keys are not removed, and are visible. For the importing client, and for the stream
-    /// of a replica's primary.
+    /// Expired keys are not removed, and are visible. For the importing client, and for the
+    /// replication stream from a replica's primary.
     Show,
 }
 
@@ -129,9 +129,9 @@ pub struct AccessContext {
     pub now_ms: i64,
     /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
-    /// The rule and the present time of access clocks.
+    /// The rule of access clocks (LRU or LFU), with the present time.
     pub access: Access,
-    /// The treatment of expired keys and fields.
+    /// The treatment of expired keys and hash fields on access.
     pub expired_access: ExpiredAccess,
 }
 
@@ -696,8 +696,8 @@ impl<'k> View<'k> {
         Some(blob)
     }
 
-    /// Adds an entry for a key that is absent. Returns the entry's place; `None` if the key's shard
-    /// is not locked. O(1) amortised.
+    /// Adds an entry for a key that is absent. Returns the entry's place in the database's table;
+    /// `None` if the key's shard is not locked. O(1) amortised.
     #[inline]
     pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Option<Place> {
         self.settle();
@@ -855,8 +855,8 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Borrows the value mutably; `None` if it is not of type `T`. Stores its place and present
-    /// size in the view, which later counts the new size.
+    /// Borrows the key's value mutably; `None` if it is not of type `T`. Stores the value's place
+    /// and present size in the view, which later counts the new size.
     #[inline]
     fn open<T: ObjectType>(self) -> Option<&'a mut T> {
         let place = self.occupied.place();

@@ -37,7 +37,7 @@ enum Repr {
     Ranked(Box<RankedMembers>),
 }
 
-/// An end of a range of scores.
+/// A lower or upper bound of a range of scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreBound {
     /// The score, which must not be NaN.
@@ -46,7 +46,8 @@ pub struct ScoreBound {
     pub exclusive: bool,
 }
 
-/// An end of a range of members in lexical order. Meaningful for sets whose scores are all equal.
+/// A lower or upper bound of a range of members in lexical order. Meaningful for sets whose scores
+/// are all equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexBound<'a> {
     /// The bound before every member: `-`.
@@ -59,12 +60,12 @@ pub enum LexBound<'a> {
     Exclusive(&'a [u8]),
 }
 
-/// The result of [`Zset::update`].
+/// The scores of a member before and after [`Zset::update`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Updated {
-    /// The score before the update; `None` if the member was not in the set.
+    /// The score of the member before the update; `None` if the member was not in the set.
     pub old: Option<f64>,
-    /// The score after the update; `None` if the member is not in the set.
+    /// The score of the member after the update; `None` if the member is not in the set.
     pub new: Option<f64>,
 }
 
@@ -106,13 +107,13 @@ impl DoubleEndedIterator for PackedPairs<'_> {
     }
 }
 
-/// Returns the score that a stored element represents.
+/// Returns the score that an element of the set's listpack represents.
 #[inline]
 fn score_of(element: Element<'_>) -> f64 {
     read_score(element).expect("a packed sorted set holds scores")
 }
 
-/// Returns the score that an untrusted element represents; `None` if it is not a number.
+/// Returns the score that an untrusted listpack element represents; `None` if it is not a number.
 #[inline]
 fn read_score(element: Element<'_>) -> Option<f64> {
     match element {
@@ -127,7 +128,7 @@ fn read_score(element: Element<'_>) -> Option<f64> {
 /// The magnitude up to which a whole score is packed as an integer.
 const SCORE_INT_MAX: f64 = (i64::MAX / 2) as f64;
 
-/// Calls `store` with the element that represents `score`.
+/// Calls `store` with the listpack element that represents `score`.
 fn with_score<T>(score: f64, store: impl FnOnce(Element<'_>) -> T) -> T {
     if score.abs() <= SCORE_INT_MAX && score.trunc() == score {
         return store(Element::Int(score as i64));
@@ -285,22 +286,22 @@ impl Zset {
         }
     }
 
-    /// Starts a walk of the present state, whose members [`Zset::walk_next`] visits. Does nothing
-    /// for a packed set. O(1).
+    /// Starts a snapshot's walk of the set's present state, whose members [`Zset::walk_next`]
+    /// visits. Does nothing for a packed set. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Ranked(ranked) = &mut self.repr {
             ranked.begin_walk(walk_state);
         }
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
     }
 
-    /// Visits the next members of the walk that [`Zset::begin_walk`] started, about `members_max`.
-    /// Returns true if there are more.
+    /// Visits about the next `members_max` members of the snapshot's walk that [`Zset::begin_walk`]
+    /// started. Returns true if there are more.
     pub(crate) fn walk_next(&mut self, members_max: usize, visit: impl FnMut(&[u8], f64)) -> bool {
         if let Repr::Ranked(ranked) = &mut self.repr { ranked.walk_next(members_max, visit) } else { false }
     }

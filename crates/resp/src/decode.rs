@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         Err(Stop::Wrong(DecodeError { offset: self.at, kind }))
     }
 
-    /// Takes the bytes of a line, without its CR LF.
+    /// Takes the bytes of the next line of the input, without its CR LF.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = &self.input[self.at..];
         let len = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Stop::Incomplete)?;
@@ -168,8 +168,8 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// Takes the length of an aggregate or a bulk string. Returns `None` for -1, the length of
-    /// RESP2's nulls.
+    /// Takes the length of an aggregate or a bulk string from the input. Returns `None` for -1, the
+    /// length of RESP2's nulls.
     fn len(&mut self) -> Result<Option<usize>, Stop> {
         let start = self.at;
         match self.number()? {
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a length that must not be -1.
+    /// Takes a length that must not be -1 from the input.
     fn some_len(&mut self) -> Result<usize, Stop> {
         match self.len()? {
             Some(len) => Ok(len),
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `len` bytes, without the CR LF that follows them.
+    /// Takes `len` bytes of a bulk string from the input, and drops the CR LF that follows them.
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], Stop> {
         let rest = &self.input[self.at..];
         let end = len.checked_add(2).filter(|&end| end <= rest.len()).ok_or(Stop::Incomplete)?;

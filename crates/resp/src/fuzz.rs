@@ -5,14 +5,14 @@ use stdx::ByteQueue;
 
 use crate::{Limits, Parsed, Progress, Protocol, ProtocolError, Reply, Span, decode, parse_request};
 
-/// The parsed content of a stream: the arguments of each request, and the error that ended the
-/// stream, if any.
+/// The parsed content of a client's stream of bytes: the arguments of each request, and the error
+/// that ended the stream, if any.
 type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Checks that a stream gives the same requests and the same error if it is parsed whole or in
-/// pieces. Also checks this if only some of the parsed requests run and the others are parsed
-/// again. The first byte of `data` determines the length of the pieces, the second the number of
-/// requests that run per piece. The rest of `data` is the stream.
+/// Checks that a client's stream of bytes gives the same requests and the same error if it is
+/// parsed whole or in pieces. Also checks this if only some of the parsed requests run and the
+/// others are parsed again. The first byte of `data` determines the length of the pieces, the
+/// second the number of requests that run per piece. The rest of `data` is the stream.
 pub fn fuzz_request(data: &[u8]) {
     let [step, runs, stream @ ..] = data else {
         return;

@@ -457,8 +457,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The parsed content of a stream: the arguments of each request, and the error that ended the
-    /// stream, if any.
+    /// The parsed content of a client's stream of bytes: the arguments of each request, and the
+    /// error that ended the stream, if any.
     type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
     /// Parses `input` in pieces that end at `cuts`, as it would arrive on a connection.
@@ -521,8 +521,8 @@ mod tests {
         (requests, None)
     }
 
-    /// Parses the stream in the simplest way, from its start: line by line and bulk string by bulk
-    /// string.
+    /// Parses a client's stream of bytes in the simplest way, from its start: line by line and bulk
+    /// string by bulk string.
     fn twin(mut rest: &[u8], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         loop {
@@ -770,7 +770,7 @@ mod tests {
         assert_eq!(spans.capacity(), 0, "nothing is allocated for a claim");
     }
 
-    /// Generates streams that are mostly valid requests, some of them damaged.
+    /// Generates clients' streams of bytes that are mostly valid requests, some of them damaged.
     fn streams() -> impl Strategy<Value = Vec<u8>> {
         let arg = prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..20),

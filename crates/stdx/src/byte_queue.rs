@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Reference-counted bytes with several owners, such as a stored value that is also being sent.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A chunk of the queue, ahead of the tail.
+/// A chunk of unsent bytes in the queue, which is sent before the tail.
 enum Chunk {
     Owned(Vec<u8>),
     Shared(SharedBytes),

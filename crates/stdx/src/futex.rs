@@ -36,8 +36,8 @@ impl FutexWord {
         Self { word: AtomicU32::new(value) }
     }
 
-    /// Sleeps until woken if the word equals `expected`; else returns at once. May also return
-    /// without a wake-up: the caller must check the word again.
+    /// Sleeps if the word equals `expected`, until another thread wakes this one; else returns at
+    /// once. May also return without a wake-up: the caller must check the word again.
     #[inline]
     pub fn wait(&self, expected: u32) {
         atomic_wait::wait(&self.word, expected);

@@ -78,8 +78,8 @@ pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usi
     (len, scale - power_exponent)
 }
 
-/// The interval of numbers that parse back to the double. All its values are multiplied by a power
-/// of ten from the table.
+/// The interval of numbers that parse back to the double being printed. All its values are
+/// multiplied by a power of ten from the table.
 struct Interval {
     upper: Scaled,
     /// The distance from the lower end to the upper end.

@@ -19,7 +19,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The counters of the heaviest items of one stream.
+/// The counters of the heaviest items of one stream of weighted items.
 #[derive(Debug)]
 pub struct HeavyHitters {
     capacity: usize,
