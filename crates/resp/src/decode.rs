@@ -190,7 +190,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `len` bytes of a bulk string from the input, and drops the CR LF that follows them.
+    /// Takes `len` bytes of a bulk string and the CR LF after them from the input. Returns the
+    /// bytes without the CR LF.
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], Stop> {
         let rest = &self.input[self.at..];
         let end = len.checked_add(2).filter(|&end| end <= rest.len()).ok_or(Stop::Incomplete)?;

@@ -95,7 +95,7 @@ impl HeavyHitters {
         at
     }
 
-    /// Moves the counter at heap position `parent`, whose count grew, down the heap.
+    /// Moves the counter at heap position `parent` down the heap after its count has grown.
     fn sink(&mut self, mut parent: usize) {
         let count = |this: &Self, at: usize| this.counters[this.heap[at]].count;
         loop {

@@ -14,7 +14,7 @@ use rustc_apfloat::{Float, FloatConvert, Round, ieee};
 
 use crate::number::{Form, NumberText};
 
-/// The maximum length of a text that is parsed as a number, in bytes.
+/// The maximum length in bytes of a text that is parsed as an 80-bit number.
 const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
 /// The maximum number of printed digits after the decimal point.
 const DECIMALS: usize = 17;

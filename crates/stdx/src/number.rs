@@ -68,7 +68,7 @@ pub(crate) enum Form {
     Hexadecimal,
 }
 
-/// The parts of a text that is a number.
+/// The parts of a text that is a floating-point number: its sign, form and magnitude.
 pub(crate) struct NumberText<'a> {
     pub(crate) negative: bool,
     pub(crate) form: Form,
@@ -194,7 +194,7 @@ fn write_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> usize {
     F64_TEXT_LEN_MAX - unused
 }
 
-/// Writes a finite number other than zero with its shortest digits.
+/// Writes a finite number other than zero to `out` with its shortest digits.
 fn put_shortest(out: &mut &mut [u8], value: f64) {
     if value < 0.0 {
         put(out, b"-");
@@ -204,8 +204,8 @@ fn put_shortest(out: &mut &mut [u8], value: f64) {
     put_decimal(out, &digits[..len], scale);
 }
 
-/// Writes `digits` times ten to the power of `scale`, with an exponent if many zeros would be
-/// needed without one.
+/// Writes to `out` the number that is `digits` times ten to the power of `scale`, with an exponent
+/// if many zeros would be needed without one.
 fn put_decimal(out: &mut &mut [u8], digits: &[u8], scale: i32) {
     let len = digits.len() as i32;
     // The power of ten of the first digit.

@@ -10,10 +10,10 @@
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
-/// The length below which a part is sorted by insertion.
+/// The length below which a part of the list is sorted by insertion.
 const INSERTION_LEN: usize = 7;
 
-/// The length above which the pivot is the median of nine.
+/// The length above which the pivot of a part of the list is the median of nine elements.
 const MEDIAN_OF_NINE_LEN: usize = 40;
 
 /// Sorts `items` so that the elements with an index in `range` are those of a full sort, except for
@@ -71,8 +71,8 @@ fn insertion_sort<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Orderin
     }
 }
 
-/// Moves the elements less than a pivot to the front and those greater to the back. Returns the
-/// number of lesser elements and the number of greater elements.
+/// Moves the elements of `part` that are less than a pivot to the front and those greater to the
+/// back. Returns the number of lesser elements and the number of greater elements.
 fn partition<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> (usize, usize) {
     let len = part.len();
     let pivot = pivot_of(part, compare);
@@ -124,7 +124,7 @@ fn swap_ranges<T>(part: &mut [T], a: usize, b: usize, len: usize) {
     }
 }
 
-/// Chooses the pivot and returns its index.
+/// Chooses the pivot for the partition of `part` and returns its index.
 fn pivot_of<T>(part: &[T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> usize {
     let len = part.len();
     let (mut first, mut middle, mut last) = (0, len / 2, len - 1);

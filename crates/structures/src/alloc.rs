@@ -90,7 +90,8 @@ fn is_plain(layout: Layout) -> bool {
     layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size() && layout.size() <= SHARED_PAGE_MAX_BYTES
 }
 
-/// Returns true if a block of this layout gets memory pages of its own under the present setting.
+/// Returns true if a block of this layout gets memory pages of its own under the present setting of
+/// [`keep_resident_close`].
 #[inline]
 fn goes_apart(layout: Layout) -> bool {
     (SHARED_PAGE_MAX_BYTES + 1..=CLASSES_MAX_BYTES).contains(&layout.size())
@@ -367,21 +368,24 @@ const OPTION_PURGE_DELAY: mi::OptionNumber = 15;
 const OPTION_MINIMAL_PURGE_SIZE: mi::OptionNumber = 44;
 /// The smallest free range that is returned to the system, in KiB: one of mimalloc's slices.
 const PURGED_KIB_MIN: std::ffi::c_long = 64;
-/// The value instead of [`PURGED_KIB_MIN`] while huge pages stay whole: the size of one.
+/// The smallest free range in KiB that is returned to the system while huge pages stay whole: the
+/// size of one huge page.
 const PURGED_KIB_MIN_HUGE: std::ffi::c_long = 2048;
 /// mimalloc 3's number for its option `page_max_candidates`; version 2 ignores it.
 const OPTION_PAGE_MAX_CANDIDATES: mi::OptionNumber = 37;
 /// The number of memory pages of a size class that mimalloc compares before it allocates from the
 /// fullest one, so that the others become empty. This is mimalloc's own choice.
 const PAGE_CANDIDATES: std::ffi::c_long = 4;
-/// The value instead of [`PAGE_CANDIDATES`] while resident memory follows used memory closely.
+/// The number of memory pages that mimalloc compares, in place of [`PAGE_CANDIDATES`], while
+/// resident memory follows used memory closely.
 const PAGE_CANDIDATES_CLOSE: std::ffi::c_long = 64;
 /// The time in milliseconds for which freed pages stay with the process. While a data set grows,
 /// its tables leave free blocks of every size. With mimalloc's default of one second, resident
 /// memory is then 5–10 % higher. In our measurements, ten milliseconds cost nothing.
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
-/// Configures the allocator for a server. Must be called once, early.
+/// Sets mimalloc's options for a server: the delay after which free memory is returned to the
+/// operating system, and the size of the returned ranges. Must be called once, early.
 pub fn configure() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, PURGE_DELAY_MS) }

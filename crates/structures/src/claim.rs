@@ -10,7 +10,7 @@
 
 use crate::lock::Lock;
 
-/// A claim that ends once, by one of several threads. See the module's comment.
+/// A state that ends once, ended by exactly one of several threads. See the module's comment.
 pub struct Claim(Lock<bool>);
 
 impl Default for Claim {
@@ -20,7 +20,7 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Returns true if the claim has ended. If false, another thread may end it at any moment.
+    /// Returns true if the claim has ended. If it has not, another thread may end it at any moment.
     pub fn is_over(&self) -> bool {
         *self.0.lock()
     }

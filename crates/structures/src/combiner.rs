@@ -20,15 +20,15 @@ use crate::lock::Lock;
 use stdx::sync::Ordering::{AcqRel, Relaxed, SeqCst};
 use stdx::sync::{AtomicBool, fence};
 
-/// A combiner, see the module's comment. `T` is the state that the work needs; only the thread that
-/// does the work uses it.
+/// A combiner of work that many threads request and one thread at a time does for all. `T` is the
+/// state that the work needs; only the thread that does the work uses it.
 pub struct Combiner<T> {
     requested: AtomicBool,
     state: Lock<T>,
 }
 
 impl<T> Combiner<T> {
-    /// Creates an idle combiner.
+    /// Creates a combiner with the state `state` and no requested work.
     pub fn new(state: T) -> Self {
         Self { requested: AtomicBool::new(false), state: Lock::new(state) }
     }

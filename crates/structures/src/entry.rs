@@ -107,7 +107,8 @@ impl<V> NewValue<'_, V> {
     }
 }
 
-/// The offsets of a block's parts. They are derived from the header and never stored.
+/// The shape of an entry's block: the kind of its value, its flags and the lengths of its parts. It
+/// is derived from the block's header and never stored.
 #[derive(Clone, Copy)]
 struct Shape {
     kind: Kind,
@@ -193,7 +194,7 @@ impl<V> Entry<V> {
         entry
     }
 
-    /// Allocates a block of this shape and writes its header and key. The value stays
+    /// Allocates a block of this shape for an entry and writes its header and key. The value stays
     /// uninitialized: the caller writes it before anything can panic.
     #[inline]
     fn allocate(key: &[u8], shape: Shape, expiry_ms: Option<i64>, access: u32) -> Self {
@@ -257,7 +258,7 @@ impl<V> Entry<V> {
         shape
     }
 
-    /// Returns a pointer to the byte at offset `at` of the block.
+    /// Returns a pointer to the byte at offset `at` of the entry's block.
     ///
     /// # Safety
     /// `at` is not beyond the block's end.
@@ -360,7 +361,7 @@ impl<V> Entry<V> {
         Some(unsafe { place.cast::<i64>().read() })
     }
 
-    /// Returns the access clock: 24 bits whose meaning (LRU or LFU) belongs to the caller.
+    /// Returns the access clock of the key: 24 bits whose meaning (LRU or LFU) the caller defines.
     #[inline]
     pub fn access(&self) -> u32 {
         self.header().meta & ACCESS_MASK
@@ -380,7 +381,7 @@ impl<V> Entry<V> {
         self.mark_bit() != 0
     }
 
-    /// Marks the value.
+    /// Sets the mark bit of the value, whose meaning the caller defines.
     #[inline]
     pub fn mark(&mut self) {
         self.set_mark_bit(MARK);
@@ -502,20 +503,20 @@ impl<V> Entry<V> {
         Some(object)
     }
 
-    /// Frees the block, which has this shape, without dropping an object in it.
+    /// Frees the entry's block, which has this shape, without dropping an object in it.
     fn release(&mut self, shape: Shape) {
         // SAFETY: the block was allocated with the layout of its shape, and is not used again.
         unsafe { dealloc(self.block.as_ptr(), shape.layout()) };
     }
 
-    /// Moves the object out of the entry and drops the rest. Returns `None` if the value is a small
-    /// string or an integer.
+    /// Moves the object out of the entry and frees the entry's block. Returns `None` if the value
+    /// is a small string or an integer.
     pub fn into_object(mut self) -> Option<V> {
         self.take_value()
     }
 
-    /// Returns an entry of `key` with the value, expiry, mark and access clock of this one.
-    /// O(block).
+    /// Returns an entry with the name `key` and with the value, expiry, mark and access clock of
+    /// this entry. O(block).
     pub fn renamed(mut self, key: &[u8]) -> Self {
         let (expiry_ms, access, mark_bit) = (self.expiry_ms(), self.access(), self.mark_bit());
         let object = self.take_value();
@@ -524,8 +525,8 @@ impl<V> Entry<V> {
         renamed
     }
 
-    /// Returns an entry of `key` with a copy of this value, expiry and mark, and with the access
-    /// clock `access`. O(value).
+    /// Returns an entry with the name `key`, a copy of this entry's value, expiry and mark, and the
+    /// access clock `access`. O(value).
     pub fn duplicate(&self, key: &[u8], access: u32) -> Self
     where
         V: Clone,
@@ -551,14 +552,14 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Returns the address of the block.
+    /// Returns the address of the entry's block.
     #[inline]
     pub fn address(&self) -> usize {
         self.block.addr().get()
     }
 
-    /// Moves the entry to a new block of the same size, or settles a growing string in a smaller
-    /// one. O(block).
+    /// Moves the entry to a new block of the same size, or of a smaller size if its string was
+    /// growing. O(block).
     pub fn relocate(&mut self) {
         let shape = self.shape();
         let layout = Shape { is_growing: false, ..shape }.layout();
@@ -572,13 +573,13 @@ impl<V> Entry<V> {
         self.header_mut().meta &= !GROWING;
     }
 
-    /// Returns the bytes that the block takes from the allocator, without memory that an object
-    /// owns elsewhere.
+    /// Returns the bytes that the entry's block takes from the allocator, without memory that an
+    /// object owns elsewhere.
     pub fn block_len_bytes(&self) -> usize {
         self.shape().block_len_bytes()
     }
 
-    /// Converts the block to a raw pointer. [`Entry::from_raw`] takes it back.
+    /// Converts the entry to a raw pointer to its block. [`Entry::from_raw`] converts it back.
     #[inline]
     pub fn into_raw(self) -> NonNull<u8> {
         let block = self.block;
@@ -586,9 +587,10 @@ impl<V> Entry<V> {
         block
     }
 
-    /// Converts a block back to its entry.
+    /// Converts a raw pointer to a block back to its entry.
     ///
     /// # Safety
+    ///
     /// `block` came from [`Entry::into_raw`] of the same `V`, and nobody else uses it as an owner.
     #[inline]
     pub unsafe fn from_raw(block: NonNull<u8>) -> Self {
@@ -679,14 +681,15 @@ impl<'a, V: Held> Occupied<'a, Entry<V>> {
 }
 
 impl<V: Held> Occupied<'_, Entry<V>> {
-    /// Replaces a small value by a value of the same kind, if the block stays in its size class.
-    /// The table needs no update. Otherwise returns false and changes nothing. O(value bytes).
+    /// Replaces the entry's small value by a value of the same kind, if the entry's block stays in
+    /// its size class. The table needs no update. Otherwise returns false and changes nothing.
+    /// O(value bytes).
     #[inline]
     pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
         self.as_owned().set_in_place(value)
     }
 
-    /// Sets the access clock. The table needs no update. O(1).
+    /// Sets the access clock of the entry. The table needs no update. O(1).
     #[inline]
     pub fn set_access(&mut self, access: u32) {
         self.as_owned().set_access(access);

@@ -89,7 +89,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the name for PFDEBUG ENCODING.
+    /// Returns the name of the encoding, as PFDEBUG ENCODING shows it.
     pub fn name(self) -> &'static str {
         match self {
             Encoding::Dense => "dense",
@@ -139,7 +139,7 @@ impl<'a> Hll<'a> {
         Ok(Hll { bytes, encoding })
     }
 
-    /// Returns the layout of the registers.
+    /// Returns the layout of the registers: dense or sparse. O(1).
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
@@ -205,12 +205,12 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Creates the registers of an empty HyperLogLog.
+    /// Creates the registers of an empty HyperLogLog, all 0.
     pub fn new() -> Self {
         Self { values: vec![0; REGISTERS].into() }
     }
 
-    /// Borrows the values, indexed by register.
+    /// Borrows the values of all registers, indexed by register.
     pub fn values(&self) -> &[u8] {
         &self.values
     }
@@ -241,7 +241,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Computes the estimated number of different elements. O(registers).
+    /// Computes the estimated number of different elements from the registers. O(registers).
     pub fn count(&self) -> u64 {
         let mut histogram = Histogram::default();
         self.values.iter().for_each(|&value| histogram.add(value, 1));

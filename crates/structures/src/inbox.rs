@@ -23,8 +23,8 @@ use crossbeam_utils::CachePadded;
 use stdx::sync::AtomicBool;
 use stdx::sync::Ordering::{Acquire, SeqCst};
 
-/// A list to which many threads append and from which one thread, the owner, takes. `C` is the
-/// collection of items.
+/// A list to which many threads append items and from which one thread, the owner, takes them. `C`
+/// is the collection of items.
 pub struct Inbox<C> {
     items: Lock<C>,
     is_filled: CachePadded<AtomicBool>,
@@ -37,8 +37,8 @@ impl<C: Default> Default for Inbox<C> {
 }
 
 impl<C: Default> Inbox<C> {
-    /// Appends an item: calls `put` with the list, locked. Any thread may call it. Returns true if
-    /// the caller must notify the owner; no other thread will.
+    /// Appends an item: calls `put` with the locked list. Any thread may call it. Returns true if
+    /// the caller must notify the owner; false if another sender does so.
     #[must_use = "the owner may sleep for ever beside what is left for it"]
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
         put(&mut self.items.lock());

@@ -82,8 +82,8 @@ impl Intset {
         Self { bytes: Box::new([Width::W16 as u8, 0, 0, 0, 0, 0, 0, 0]) }
     }
 
-    /// Takes over `bytes` from a dump or a peer. They need not be trusted: everything is checked.
-    /// O(n).
+    /// Creates an intset of `bytes` from a dump or a peer, without copying them. They need not be
+    /// trusted: everything is checked. O(n).
     ///
     /// # Errors
     /// The kind and the place of the first fault, if `bytes` are not a complete and exact intset.

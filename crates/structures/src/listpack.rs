@@ -26,7 +26,7 @@ use crate::pack_error::{PackError, PackErrorKind, PackFull};
 use crate::size_class::size_class;
 use element::{Element, Encoded, Needle, parse_canonical_int};
 
-/// The number of bytes before the first element.
+/// The number of bytes of a listpack before its first element.
 pub const HEADER_LEN_BYTES: usize = 6;
 /// The bytes of a listpack besides its elements: header and terminator.
 pub const OVERHEAD_LEN_BYTES: usize = HEADER_LEN_BYTES + 1;
@@ -100,8 +100,8 @@ impl Listpack {
         Self { bytes: bytes.into_boxed_slice() }
     }
 
-    /// Takes over `bytes` from a dump or a peer. They need not be trusted: everything is checked.
-    /// O(elements).
+    /// Creates a listpack of `bytes` from a dump or a peer, without copying them. They need not be
+    /// trusted: everything is checked. O(elements).
     ///
     /// # Errors
     /// The kind and the place of the first fault, if `bytes` are not a complete and exact listpack.
@@ -172,7 +172,7 @@ impl Listpack {
         self.bytes.len().saturating_add(text_len_bytes).saturating_add(1024) <= LEN_BYTES_MAX
     }
 
-    /// Borrows the elements without header and terminator.
+    /// Borrows the bytes of the listpack's elements, without header and terminator.
     #[inline]
     pub(crate) fn run(&self) -> &[u8] {
         &self.bytes[HEADER_LEN_BYTES..self.bytes.len() - 1]

@@ -54,12 +54,13 @@ use std::cell::UnsafeCell;
 
 /// The state of the lock's word while no thread holds the lock.
 const FREE: u32 = 0;
-/// The state of the word while a thread holds the lock and no thread sleeps.
+/// The state of the lock's word while a thread holds the lock and no thread sleeps.
 const HELD: u32 = 1;
-/// The state of the word while a thread holds the lock and others may sleep: unlocking must wake
-/// one.
+/// The state of the lock's word while a thread holds the lock and others may sleep: unlocking must
+/// wake one.
 const WAITED: u32 = 2;
-/// The state of the word while a thread holds the lock for long. Others may sleep, as in WAITED.
+/// The state of the lock's word while a thread holds the lock for long. Others may sleep, as in
+/// WAITED.
 const BUSY: u32 = 3;
 
 /// The condition that ends a thread's wait for a lock.
@@ -82,7 +83,8 @@ pub struct Lock<T> {
 // between threads moves the value between them and never shares it. `T: Send` is sufficient.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// The exclusive access to the value; dropping it unlocks. It cannot be sent to another thread.
+/// The exclusive access to a lock's value; dropping it unlocks. It cannot be sent to another
+/// thread.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
@@ -146,7 +148,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock if it is free. Returns `None` otherwise; never waits.
+    /// Takes the lock if it is free. Returns `None` if a thread holds it; never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Acquire: pairs with the Release swap in `Guard::drop`.
@@ -161,7 +163,7 @@ impl<T> Lock<T> {
         self.value.get_mut()
     }
 
-    /// Takes the value out of the lock.
+    /// Takes the value out of the lock, which no longer exists then.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

@@ -19,7 +19,7 @@ use crate::table::{Borrowed, Thin};
 /// The length byte that means that the length follows in eight bytes.
 const LEN_LONG: u8 = u8::MAX;
 
-/// The position of the member's bytes in a block: offset and length.
+/// The position of a member's bytes in its block: offset and length.
 #[derive(Clone, Copy)]
 struct Shape {
     at: usize,
@@ -51,7 +51,7 @@ unsafe impl<P: Copy + Send> Send for Member<P> {}
 unsafe impl<P: Copy + Sync> Sync for Member<P> {}
 
 impl<P: Copy> Member<P> {
-    /// Creates a member of these bytes. One allocation.
+    /// Creates a member with the name `bytes` and this payload. One allocation.
     pub fn new(bytes: &[u8], payload: P) -> Self {
         let shape = Shape::of::<P>(bytes.len());
         let block = Block::allocate(shape.len_bytes());
@@ -108,21 +108,21 @@ impl<P: Copy> Member<P> {
         unsafe { Block::from_raw(raw).read(0) }
     }
 
-    /// Borrows the bytes. O(1).
+    /// Borrows the bytes of the member's name. O(1).
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: this member lives as long as the borrow.
         unsafe { Self::bytes_of(self.block.into_raw()) }
     }
 
-    /// Returns the payload. O(1).
+    /// Returns the payload of the member: its score, or nothing. O(1).
     #[inline]
     pub fn payload(&self) -> P {
         // SAFETY: this member lives.
         unsafe { Self::payload_of(self.block.into_raw()) }
     }
 
-    /// Changes the payload. O(1).
+    /// Replaces the payload of the member. O(1).
     #[inline]
     pub fn set_payload(&mut self, payload: P) {
         // SAFETY: every member starts with its payload, which nobody borrows: it is given by value.
@@ -160,7 +160,7 @@ impl<P: Copy> Drop for Member<P> {
 }
 
 impl<'a, P: Copy> Borrowed<'a, Member<P>> {
-    /// Borrows the bytes, as long as the table is borrowed.
+    /// Borrows the bytes of the member's name, as long as the table is borrowed.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         // SAFETY: the table owns the member unchanged for `'a`.

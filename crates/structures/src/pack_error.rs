@@ -3,31 +3,31 @@
 
 use std::fmt;
 
-/// The first fault in bytes that are not a valid listpack or intset, and its place.
+/// The first fault in bytes that are not a valid listpack or intset: its kind and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackError {
     /// The offset of the fault in the bytes.
     pub at: usize,
-    /// The kind of fault.
+    /// The kind of the fault.
     pub kind: PackErrorKind,
 }
 
-/// The ways in which packed bytes can be broken.
+/// The kinds of faults in the bytes of a listpack or intset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackErrorKind {
-    /// There are fewer bytes than header and terminator need.
+    /// There are fewer bytes than the header (and a listpack's terminator) need.
     TooShort,
     /// The length in the header is not the length of the bytes.
     WrongLength,
-    /// The last byte is not the terminator.
+    /// The last byte of a listpack is not the terminator.
     NoTerminator,
-    /// An element is cut short, has an unknown head or a wrong back length.
+    /// An element of a listpack is cut short, has an unknown head or a wrong back length.
     BrokenElement,
-    /// The element count in the header is not the number of elements.
+    /// The element count in a listpack's header is not the number of elements.
     WrongCount,
-    /// The integer width in the header does not exist.
+    /// The integer width in an intset's header does not exist.
     UnknownEncoding,
-    /// An integer is not greater than the one before it.
+    /// An integer of an intset is not greater than the one before it.
     NotSorted,
 }
 
@@ -48,7 +48,8 @@ impl fmt::Display for PackError {
 
 impl std::error::Error for PackError {}
 
-/// The error of an edit that would make the structure longer than its limit. Nothing was changed.
+/// The error of an edit that would make a listpack or intset longer than its limit. Nothing was
+/// changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackFull;
 

@@ -24,7 +24,8 @@ const LONG_FIELD_LEN_AT: usize = 8;
 const LONG_VALUE_LEN_AT: usize = 16;
 const LONG_HEADER_LEN_BYTES: usize = 24;
 
-/// The offsets of a block's parts: derived from its header.
+/// The form of a pair's block and the lengths of its field and value, derived from the block's
+/// header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     field_len: usize,
@@ -58,14 +59,15 @@ impl Shape {
         self.value_at() + self.value_len
     }
 
-    /// Returns true if the block can hold the shape `new`: the same form and the same size class.
+    /// Returns true if the pair's block can hold the shape `new`: the same form and the same size
+    /// class.
     #[inline]
     fn keeps_block(self, new: Shape) -> bool {
         self.is_long() == new.is_long() && size_class(self.len_bytes()) == size_class(new.len_bytes())
     }
 }
 
-/// One field and its value behind one thin pointer. See the module's comment.
+/// One field of a hash and its value behind one thin pointer. See the module's comment.
 pub struct Pair {
     block: Block,
 }
@@ -156,14 +158,14 @@ impl Pair {
         unsafe { self.block.bytes(shape.value_at(), shape.value_len) }
     }
 
-    /// Borrows the field. O(1).
+    /// Borrows the name of the field. O(1).
     #[inline]
     pub fn field(&self) -> &[u8] {
         // SAFETY: the borrow of `self` keeps the pair unchanged.
         unsafe { self.field_for() }
     }
 
-    /// Borrows the value. O(1).
+    /// Borrows the value of the field. O(1).
     #[inline]
     pub fn value(&self) -> &[u8] {
         // SAFETY: the borrow of `self` keeps the pair unchanged.
@@ -181,8 +183,8 @@ impl Pair {
         Some(unsafe { self.block.read(shape.deadline_at()) })
     }
 
-    /// Replaces the value and keeps the deadline. The block stays in place if its size class stays
-    /// the same.
+    /// Replaces the value of the field and keeps the deadline. The block stays in place if its size
+    /// class stays the same.
     #[inline]
     pub fn set_value(&mut self, value: &[u8]) {
         let old = self.shape();
@@ -197,8 +199,8 @@ impl Pair {
         unsafe { self.block.copy_in(new.value_at(), value) };
     }
 
-    /// Sets or clears the deadline, in Unix milliseconds. O(1) if the field had a deadline and
-    /// keeps one, else O(block).
+    /// Sets or clears the deadline of the field, in Unix milliseconds. O(1) if the field had a
+    /// deadline and keeps one, else O(block).
     pub fn set_deadline_ms(&mut self, deadline_ms: Option<i64>) {
         let shape = self.shape();
         match deadline_ms {
@@ -233,14 +235,14 @@ impl Drop for Pair {
 }
 
 impl<'a> Borrowed<'a, Pair> {
-    /// Borrows the field, as long as the table is borrowed.
+    /// Borrows the name of the field, as long as the table is borrowed.
     #[inline]
     pub fn field(&self) -> &'a [u8] {
         // SAFETY: the table owns the pair unchanged for `'a`.
         unsafe { self.field_for() }
     }
 
-    /// Borrows the value, as long as the table is borrowed.
+    /// Borrows the value of the field, as long as the table is borrowed.
     #[inline]
     pub fn value(&self) -> &'a [u8] {
         // SAFETY: the table owns the pair unchanged for `'a`.

@@ -1,7 +1,7 @@
 //! A hint for the processor to load a cache line that will be needed soon.
 
-/// Starts loading the line that holds `place` into all caches. Never faults, even for an invalid
-/// address.
+/// Starts loading the cache line at the address `place` into all caches. Never faults, even for an
+/// invalid address.
 #[inline(always)]
 pub fn prefetch_read<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -52,7 +52,7 @@ const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
 /// bytes that one edit moves.
 pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The content of one node, for code that writes lists to files or peers.
+/// The content of one node of a quicklist, for code that writes lists to files or peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeView<'a> {
     /// `count` listpack elements without the listpack's header and terminator.
@@ -67,7 +67,7 @@ pub enum NodeView<'a> {
 }
 
 impl<'a> NodeView<'a> {
-    /// Calls `visit` with each element. O(n).
+    /// Calls `visit` with each element of the node. O(n).
     pub fn visit(self, mut visit: impl FnMut(Element<'a>)) {
         match self {
             NodeView::Plain(bytes) => visit(Element::Bytes(bytes)),
@@ -78,7 +78,8 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// The greatest distance, in nodes, between an edited node and a node that the edit joins.
+/// The greatest distance, in nodes, from a node that an edit changes to a node that the same edit
+/// may join with another.
 const EDITED_NODES: usize = 4;
 
 /// The number of nodes up to which a list's memory is summed. Beyond it, the memory is estimated.
@@ -90,7 +91,7 @@ pub struct Quicklist {
     nodes: WalkedRow<Node>,
     len: usize,
     limit: NodeLimit,
-    /// The sum of the lengths of the nodes' buffers.
+    /// The sum of the lengths of the nodes' buffers, in bytes.
     buffers_len_bytes: usize,
 }
 
@@ -117,7 +118,7 @@ impl Quicklist {
         self.nodes.len()
     }
 
-    /// Returns the bytes of the nodes and their buffers, slack included. O(1).
+    /// Returns the bytes of the nodes and their buffers, the buffers' unused bytes included. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.buffers_len_bytes + self.nodes.len() * size_of::<Node>()
@@ -128,12 +129,12 @@ impl Quicklist {
         self.limit.compresses()
     }
 
-    /// Returns the limit of the nodes. O(1).
+    /// Returns the limit of the size and of the compression of the list's nodes. O(1).
     pub fn limit(&self) -> NodeLimit {
         self.limit
     }
 
-    /// Returns the limit of the nodes as a value of `list-max-listpack-size`. O(1).
+    /// Returns the limit of the nodes' size as a value of `list-max-listpack-size`. O(1).
     pub fn node_limit_option(&self) -> i64 {
         self.limit.to_option()
     }
@@ -271,7 +272,8 @@ impl Quicklist {
         self.add_node(end, Node::packed(encoded, end, capacity));
     }
 
-    /// Adds `node` at `end`. Frees the slack of the node that was at this end.
+    /// Adds `node` at `end`. Frees the unused memory in the buffer of the node that was at this
+    /// end.
     fn add_node(&mut self, end: End, node: Node) {
         self.reserve_node();
         self.buffers_len_bytes += node.buffer_len_bytes();
@@ -548,7 +550,7 @@ fn beside_pivot(at: usize, side: Side) -> usize {
     }
 }
 
-/// Creates the plain node of a big string.
+/// Creates a node that holds only a big string.
 fn plain(element: Element<'_>) -> Node {
     match element {
         Element::Bytes(bytes) => Node::plain(bytes.into()),

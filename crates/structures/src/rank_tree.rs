@@ -31,13 +31,13 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// An item that the tree orders: a small handle of an object with a score and a name.
+/// An item that a rank tree orders: a small handle of an object with a score and a name.
 pub trait Item: Copy + PartialEq {
     /// The value in unused slots of a node. None of its methods is ever called.
     const VACANT: Self;
-    /// Returns the score, which must not be NaN.
+    /// Returns the score of the item, which must not be NaN.
     fn score(&self) -> f64;
-    /// Returns the member, which orders items of equal score.
+    /// Returns the name of the item, which orders items of equal score.
     fn member(&self) -> &[u8];
     /// Starts loading the memory that `score` and `member` read.
     fn prefetch(&self) {}
@@ -48,8 +48,8 @@ const INNER_LEN_MAX: usize = 31;
 /// The number of items below which a leaf is joined with a neighbour or takes items from it.
 const LEAF_LEN_MIN: usize = 28;
 const INNER_LEN_MIN: usize = 12;
-/// The number of slots that must remain free when two nodes are joined, so that the next insertion
-/// does not split the new node.
+/// The number of slots that must remain free when two nodes of the tree are joined, so that the
+/// next insertion does not split the new node.
 const JOIN_SPARE: usize = 8;
 
 /// Compares an item with a score and a member, in the order of the tree.
@@ -71,14 +71,14 @@ fn compare_scores(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// The edges of the tree at which a node lies: none, the left one, the right one, or both.
+/// The edges of the tree at which a node lies: the left one, the right one, both or none.
 #[derive(Clone, Copy)]
 struct Edge {
     left: bool,
     right: bool,
 }
 
-/// The item to remove: by its score and member, or by its rank.
+/// The item that a removal looks for: by its score and member, or by its rank.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     Member(f64, &'a [u8]),
@@ -101,8 +101,8 @@ struct Leaf<I> {
     items: [I; LEAF_LEN_MAX],
 }
 
-/// An inner node. Each part of its entries has an array of its own, because a search reads only the
-/// scores, and a search by rank only the counts.
+/// An inner node. The scores, counts, first items and children have an array each, because a search
+/// reads only the scores, and a search by rank only the counts.
 struct Inner<I> {
     len: usize,
     scores: [f64; INNER_LEN_MAX],
@@ -222,7 +222,7 @@ impl<I: Item> Inner<I> {
         self.children[at].as_mut().expect("every place below `len` holds a child")
     }
 
-    /// Borrows the children at `at` and `at + 1`.
+    /// Borrows the children at the indexes `at` and `at + 1`.
     fn neighbours(&mut self, at: usize) -> (&mut Node<I>, &mut Node<I>) {
         match &mut self.children[at..at + 2] {
             [Some(left), Some(right)] => (left, right),
@@ -286,7 +286,7 @@ impl<I: Item> Inner<I> {
         unreachable!("callers keep the rank below the node's count");
     }
 
-    /// Inserts a child at index `at`; there must be room.
+    /// Inserts a child at index `at` of this node, which must have room.
     fn put(&mut self, at: usize, child: Node<I>) {
         let len = self.len;
         self.scores.copy_within(at..len, at + 1);
@@ -665,8 +665,8 @@ impl<I: Item> RankTree<I> {
     }
 
     /// Returns the items before and after the one with this score and member; `None` unless its
-    /// leaf has both. If the item gets a new score between theirs, its place does not change. O(log
-    /// n).
+    /// leaf has both. If the item gets a new score between theirs, its position in the order does
+    /// not change. O(log n).
     pub fn neighbours(&self, score: f64, member: &[u8]) -> Option<(I, I)> {
         let mut node = &self.root;
         loop {

@@ -69,13 +69,13 @@ pub struct Ranked<'a> {
 }
 
 impl<'a> Ranked<'a> {
-    /// Returns the score, without reading the member's memory. O(1).
+    /// Returns the score of the member, without reading the member's memory. O(1).
     #[inline]
     pub fn score(&self) -> f64 {
         self.score
     }
 
-    /// Returns the name. O(1).
+    /// Returns the name of the member. O(1).
     #[inline]
     pub fn member(&self) -> &'a [u8] {
         self.address.member()
@@ -117,20 +117,20 @@ impl RankedMembers {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
 
-    /// Starts a walk of the present state, whose members [`RankedMembers::walk_next`] visits.
-    /// O(1).
+    /// Starts a snapshot's walk of the set's present state, whose members
+    /// [`RankedMembers::walk_next`] visits. O(1).
     pub fn begin_walk(&mut self, walk_state: WalkState) {
         self.table.begin(walk_state);
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.table.ticket()
     }
 
-    /// Visits the next members of the walk with their scores, in any order. `members_max` is the
-    /// approximate number. Returns true if there are more members.
+    /// Visits about the next `members_max` members of the snapshot's walk with their scores, in any
+    /// order. Returns true if there are more members.
     pub fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(&[u8], f64)) -> bool {
         self.table.walk_next(members_max, |member| visit(member.bytes(), member.payload()))
     }
@@ -160,8 +160,8 @@ impl RankedMembers {
         self.table.prefetch_element(position, len_bytes);
     }
 
-    /// Returns the place of a member; `None` if it is not in the set. The place is valid until
-    /// members are added or removed. O(1).
+    /// Returns the place of a member in the table; `None` if it is not in the set. The place is
+    /// valid until members are added or removed. O(1).
     #[inline]
     pub fn find(&self, position: u64, member: &[u8]) -> Option<Place> {
         self.table.find(position, member)
@@ -249,7 +249,7 @@ impl RankedMembers {
     }
 
     /// Returns a double-ended iterator over the members and scores of a range of ranks. O(log n) to
-    /// begin, O(1) each.
+    /// begin, then O(1) a member.
     pub fn range(&self, ranks: Range<usize>) -> RankedRange<'_> {
         RankedRange { items: self.tree.range(ranks) }
     }
@@ -269,7 +269,7 @@ impl RankedMembers {
 }
 
 impl Clone for RankedMembers {
-    /// Copies the members, without a walk. O(n log n).
+    /// Copies the members and their scores, without a walk in progress. O(n log n).
     fn clone(&self) -> Self {
         let table = self.table.clone();
         let mut addresses: Vec<Address> = table.iter().map(|member| Address(member.address())).collect();

@@ -16,7 +16,7 @@ pub trait MemorySize {
 /// A function that computes the positions of elements from their keys.
 pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
-/// The parameters of a walk.
+/// The parameters of a snapshot's walk over one structure.
 #[derive(Clone)]
 pub struct WalkState {
     /// The ticket: the number that identifies the walk.
@@ -51,13 +51,13 @@ impl CopiedBytes {
         Self { common, own: 0 }
     }
 
-    /// Adds bytes to both counts.
+    /// Adds bytes to the count of this walk and to the shared count.
     pub fn add(&mut self, len_bytes: usize) {
         self.own += len_bytes;
         self.common.fetch_add(len_bytes, Relaxed);
     }
 
-    /// Subtracts bytes from both counts.
+    /// Subtracts bytes from the count of this walk and from the shared count.
     pub fn sub(&mut self, len_bytes: usize) {
         self.own -= len_bytes;
         self.common.fetch_sub(len_bytes, Relaxed);

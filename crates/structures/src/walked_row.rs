@@ -84,7 +84,7 @@ impl<N, X> From<VecDeque<N>> for WalkedRow<N, X> {
 }
 
 impl<N: Clone, X> Clone for WalkedRow<N, X> {
-    /// Copies the row, without a walk. O(n).
+    /// Copies the row of nodes, without a walk in progress. O(n).
     fn clone(&self) -> Self {
         Self { nodes: self.nodes.clone(), walk: None }
     }
@@ -96,8 +96,8 @@ impl<N, X> WalkedRow<N, X> {
         self.nodes
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         Some(self.walk.as_ref()?.ticket)
@@ -108,7 +108,7 @@ impl<N, X> WalkedRow<N, X> {
         self.nodes.reserve_exact(additional);
     }
 
-    /// Inserts a node before all others.
+    /// Inserts a node before all other nodes of the row.
     #[inline]
     pub fn push_front(&mut self, node: N) {
         self.nodes.push_front(node);
@@ -117,7 +117,7 @@ impl<N, X> WalkedRow<N, X> {
         }
     }
 
-    /// Appends a node.
+    /// Appends a node to the row.
     #[inline]
     pub fn push_back(&mut self, node: N) {
         self.nodes.push_back(node);
@@ -275,7 +275,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         taken
     }
 
-    /// Starts a walk of the present state, whose nodes [`WalkedRow::walk_next`] visits. O(1).
+    /// Starts a snapshot's walk of the row's present state, whose nodes [`WalkedRow::walk_next`]
+    /// visits. O(1).
     pub fn begin(&mut self, walk_state: &WalkState, extra: X) {
         let end = self.nodes.len();
         self.walk = Some(Box::new(Walk {
@@ -289,8 +290,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         }));
     }
 
-    /// Calls `visit` with the next node of the walk, in order. Returns false if all were visited or
-    /// there is no walk. O(1), or O(log kept nodes).
+    /// Calls `visit` with the next node of the snapshot's walk, in order. Returns false if all were
+    /// visited or there is no walk. O(1), or O(log kept nodes).
     pub fn walk_next(&mut self, visit: impl FnOnce(&N)) -> bool {
         let Some(walk) = &mut self.walk else { return false };
         let number = walk.next;
@@ -310,15 +311,15 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         true
     }
 
-    /// Ends the walk in progress, even if nodes are left. Returns the owner's data, which
-    /// [`begin`](Self::begin) stored; `None` if there was no walk.
+    /// Ends the snapshot's walk in progress, even if nodes are left. Returns the owner's data,
+    /// which [`begin`](Self::begin) stored; `None` if there was no walk.
     pub fn end(&mut self) -> Option<X> {
         self.walk.take().map(|walk| walk.extra)
     }
 }
 
-/// The stretches of nodes that are unchanged and not visited yet, in ascending order of numbers and
-/// indices.
+/// The stretches of a walked row: its nodes that are unchanged and not visited yet, in ascending
+/// order of numbers and indices.
 #[derive(Debug)]
 struct Stretches {
     all: VecDeque<Stretch>,
@@ -327,9 +328,9 @@ struct Stretches {
 /// A sequence of consecutive nodes that are unchanged since the start of the walk and not visited.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// The present index of the first node.
+    /// The present index of the stretch's first node.
     index: usize,
-    /// The number, as of the start of the walk, of the first node.
+    /// The number, as of the start of the walk, of the stretch's first node.
     number: usize,
     len: usize,
 }
@@ -424,7 +425,7 @@ mod tests {
         WalkState { ticket: 7, position_of: Arc::new(|_| 0), copied_len_bytes: Arc::clone(copied_len_bytes) }
     }
 
-    /// An operation on a row. Numbers stand for indices, modulo the number of nodes.
+    /// An operation on a row of nodes. Numbers stand for indices, modulo the number of nodes.
     #[derive(Clone, Copy, Debug)]
     enum Op {
         Change(usize),

@@ -19,7 +19,7 @@ use stdx::sync::{AtomicU64, fence};
 /// The awaited number of a thread that does not wait: a number that no value reaches.
 const NOTHING: u64 = u64::MAX;
 
-/// A watermark, see the module's comment.
+/// A rising number for which threads can wait. See the module's comment.
 pub struct Watermark {
     value: AtomicU64,
     awaited: Box<[AtomicU64]>,
@@ -32,15 +32,15 @@ impl Watermark {
         Self { value: AtomicU64::new(value), awaited }
     }
 
-    /// Returns the present value.
+    /// Returns the present value of the number. O(1).
     #[inline]
     pub fn get(&self) -> u64 {
         // Acquire: work that was done before the value was set is visible.
         self.value.load(Acquire)
     }
 
-    /// Sets the value, and calls `wake` for each thread that waited for a number up to it. Only one
-    /// thread at a time may call it. O(threads).
+    /// Sets the value of the number, and calls `wake` for each thread that waited for this or a
+    /// lower value. Only one thread at a time may call it. O(threads).
     pub fn set(&self, value: u64, mut wake: impl FnMut(usize)) {
         self.value.store(value, Release);
         // The value is stored before the awaited numbers are read. Pairs with the fence in

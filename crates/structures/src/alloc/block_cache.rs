@@ -35,13 +35,13 @@ pub struct BlockCache {
     places: [AtomicPtr<u8>; CLASSES * PLACES],
     kept_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
-    /// A counter whose value, modulo the number of places, is the index of the place whose block is
-    /// displaced next.
+    /// A counter whose value, modulo the number of places, is the index of the place in the cache
+    /// whose block is displaced next.
     next: AtomicUsize,
 }
 
-/// Returns the indices of the places for a size class of mimalloc's, from 16 KiB to half a
-/// mebibyte.
+/// Returns the indices of the cache's places for blocks of a size class of mimalloc's, from 16 KiB
+/// to half a mebibyte.
 fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
     let log2 = class_len_bytes.ilog2();
     let quarter = class_len_bytes >> (log2 - 2) & 3;
@@ -68,7 +68,8 @@ impl BlockCache {
         self.make_room(bytes_max, free);
     }
 
-    /// Removes blocks until no more than `bytes_max` are kept, or until each place was checked.
+    /// Removes blocks from the cache until no more than `bytes_max` bytes are kept, or until each
+    /// place was checked. Passes them to `free`.
     fn make_room(&self, bytes_max: usize, mut free: impl FnMut(*mut u8, usize)) {
         for _ in 0..self.places.len() {
             if self.kept_bytes.load(Relaxed) <= bytes_max {
@@ -82,7 +83,7 @@ impl BlockCache {
         }
     }
 
-    /// Returns the size in bytes of the class of the blocks at place `at`.
+    /// Returns the size in bytes of the class of the blocks that the cache keeps at place `at`.
     fn class_at(at: usize) -> usize {
         let class = at / PLACES;
         (4 + class % 4) << (SMALLEST_LOG2 - 2 + (class / 4) as u32)

@@ -246,7 +246,8 @@ impl Held {
     }
 }
 
-/// Makes the value of the entry and of its twin `held` longer, unless it is an integer.
+/// Makes the string or object of the entry and of its twin `held` longer. Does nothing if the value
+/// is an integer.
 fn grow(entry: &mut Entry<Vec<u8>>, held: &mut Held, script: &mut Script<'_>) {
     match held {
         Held::Bytes(bytes) => {

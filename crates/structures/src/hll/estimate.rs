@@ -1,5 +1,6 @@
-//! The estimate from the registers: Ertl's improved raw estimator, which needs no bias tables and
-//! no switch between ranges. It uses only the histogram of the values.
+//! The estimate of the number of elements from a HyperLogLog's registers: Ertl's improved raw
+//! estimator, which needs no bias tables and no switch between ranges. It uses only the histogram
+//! of the values.
 
 use super::{RANK_BITS, REGISTERS};
 

@@ -25,16 +25,17 @@ const SPLIT_LEN_BYTES_MAX: usize = 5;
 /// A run of registers with the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The value of the registers, at most 32.
+    /// The value of the run's registers, at most 32.
     pub value: u8,
-    /// The number of registers, at least 1.
+    /// The number of registers in the run, at least 1.
     pub len: usize,
     /// The bytes that the run takes, 1 or 2.
     pub len_bytes: usize,
 }
 
 impl Run {
-    /// Reads the run at the start of `bytes`, which must not be empty.
+    /// Reads the run at the start of `bytes`, which must not be empty. Fails if the run is cut
+    /// short.
     #[inline]
     fn read(bytes: &[u8]) -> Result<Self, Corrupted> {
         let head = bytes[0];
@@ -60,8 +61,8 @@ fn val(value: u8, len: usize) -> u8 {
     VAL | (value - 1) << 2 | (len - 1) as u8
 }
 
-/// An iterator over all runs, which checks that they cover the expected number of registers. If
-/// not, the last item is an error.
+/// An iterator over all runs of a sparse HyperLogLog, which checks that they cover the expected
+/// number of registers. If not, the last item is an error.
 pub(super) struct Runs<'a> {
     rest: &'a [u8],
     registers_left: usize,
@@ -100,7 +101,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// A run of a HyperLogLog and its position.
+/// A run of a sparse HyperLogLog and its position.
 pub(super) struct Located {
     pub(super) run: Run,
     /// The byte offset of the run.
@@ -126,7 +127,7 @@ pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted
     Err(Corrupted)
 }
 
-/// The result of [`raise`].
+/// The result of raising a register of a sparse HyperLogLog.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Raised {
     /// The register was already as high as requested.

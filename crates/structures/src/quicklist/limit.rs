@@ -1,4 +1,5 @@
-//! The limits of a quicklist's nodes and of their compression, as the options set them.
+//! The limits of the size of a quicklist's nodes and of their compression, from the server's
+//! options.
 
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::Element;

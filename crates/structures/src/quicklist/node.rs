@@ -29,14 +29,14 @@ use crate::size_class::size_class;
 use crate::walk_state::MemorySize;
 use std::ops::Range;
 
-/// An end of a node's elements or of a whole list.
+/// An end (front or back) of a node's elements or of a whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Front,
     Back,
 }
 
-/// The ends of a node's buffer that get slack for more elements.
+/// The ends of a node's buffer that get unused bytes for more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
     /// Only the end of the node that is also an end of the list.
@@ -45,7 +45,7 @@ pub(super) enum Slack {
     BothSides,
 }
 
-/// A side of an element.
+/// The side of an element at which another element is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Before,
@@ -110,7 +110,7 @@ impl Node {
         node
     }
 
-    /// Creates a node of one element, without slack.
+    /// Creates a node of one element, in a buffer without unused bytes.
     pub(super) fn single(encoded: &Encoded<'_>) -> Self {
         Self::packed(encoded, End::Back, size_class(encoded.len_bytes()))
     }
@@ -132,7 +132,8 @@ impl Node {
         }
     }
 
-    /// Borrows the elements; empty for a plain node. Must not be called for a compressed node.
+    /// Borrows the encoded elements of the node; empty for a plain node. Must not be called for a
+    /// compressed node.
     #[inline]
     pub(super) fn run(&self) -> &[u8] {
         debug_assert!(!self.compressed);
@@ -150,7 +151,7 @@ impl Node {
         self.plain.then_some(&*self.buffer)
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements in the node. O(1).
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count as usize
@@ -162,7 +163,7 @@ impl Node {
         (self.end - self.start) as usize
     }
 
-    /// Returns the bytes of the buffer. O(1).
+    /// Returns the length of the node's buffer in bytes. O(1).
     #[inline]
     pub(super) fn buffer_len_bytes(&self) -> usize {
         self.buffer.len()
@@ -172,7 +173,7 @@ impl Node {
         if self.buffer.is_empty() { 0 } else { size_class(self.buffer.len()) }
     }
 
-    /// Returns true if the node is compressed.
+    /// Returns true if the node is compressed. O(1).
     #[inline]
     pub(super) fn is_compressed(&self) -> bool {
         self.compressed
@@ -187,7 +188,7 @@ impl Node {
         }
     }
 
-    /// Compresses the node if that saves enough. O(bytes).
+    /// Compresses the node if that saves at least [`COMPRESS_SAVED_BYTES_MIN`] bytes. O(bytes).
     pub(super) fn compress(&mut self, compressor: &mut Compressor) {
         let small = self.uncompressed_len_bytes() < COMPRESS_LEN_BYTES_MIN;
         if self.compressed || self.incompressible || small {
@@ -205,8 +206,8 @@ impl Node {
         self.compressed = true;
     }
 
-    /// Undoes [`Node::compress`]. Must be called before every edit of a node that may be
-    /// compressed. O(bytes).
+    /// Decompresses the node if it is compressed. Must be called before every edit of a node that
+    /// may be compressed. O(bytes).
     #[inline]
     pub(super) fn decompress(&mut self) {
         self.incompressible = false;
@@ -252,7 +253,8 @@ impl Node {
         }
     }
 
-    /// Returns the byte offset of element `index` in the run. O(distance from the nearer end).
+    /// Returns the byte offset of element `index` among the node's elements. O(distance from the
+    /// nearer end).
     pub(super) fn seek(&self, index: usize) -> usize {
         if self.plain { 0 } else { element::seek(self.run(), self.count(), index) }
     }
@@ -282,7 +284,7 @@ impl Node {
         self.write_at_end(end, encoded, len);
     }
 
-    /// Writes an element of `len` bytes into the slack at `end`.
+    /// Writes an element of `len` bytes into the unused part of the buffer at `end`.
     #[inline]
     fn write_at_end(&mut self, end: End, encoded: &Encoded<'_>, len: usize) {
         let at = match end {
@@ -300,7 +302,7 @@ impl Node {
         self.count += 1;
     }
 
-    /// Moves the run so that there is slack for `len` bytes at `end`.
+    /// Moves the node's elements so that the buffer has `len` unused bytes at `end`.
     #[cold]
     fn make_room(&mut self, end: End, len: usize, slack: Slack, limit: NodeLimit) {
         let old = self.buffer.len();
@@ -340,7 +342,7 @@ impl Node {
         self.end = offset(end);
     }
 
-    /// Moves the elements to a smaller buffer without slack, if that is of a smaller size class.
+    /// Moves the elements to a buffer without unused bytes, if that is of a smaller size class.
     pub(super) fn seal(&mut self) {
         let capacity = size_class(self.run_len().max(1));
         if !self.plain && !self.compressed && capacity < self.buffer.len() {
@@ -348,7 +350,7 @@ impl Node {
         }
     }
 
-    /// Calls [`Node::seal`] if most of the buffer is slack.
+    /// Calls [`Node::seal`] if most of the buffer is unused.
     fn seal_if_sparse(&mut self) {
         if self.run_len() <= self.buffer.len() / 4 {
             self.seal();
@@ -379,7 +381,8 @@ impl Node {
         }
     }
 
-    /// Inserts an element at offset `at` of the run; moves the shorter side if possible. O(bytes).
+    /// Inserts an element at byte offset `at` of the node's elements; moves the shorter side if
+    /// possible. O(bytes).
     pub(super) fn insert(&mut self, at: usize, encoded: &Encoded<'_>, limit: NodeLimit) {
         let len = encoded.len_bytes();
         let (start, end) = (self.start as usize, self.end as usize);
@@ -437,7 +440,8 @@ impl Node {
         self.seal_if_sparse();
     }
 
-    /// Removes the bytes between offsets `from` and `to` of the run. Moves the shorter side.
+    /// Removes the bytes between the offsets `from` and `to` of the node's elements. Moves the
+    /// shorter side.
     fn remove_bytes(&mut self, from: usize, to: usize) {
         let run_len = self.run_len();
         let run = self.run_mut();
@@ -524,7 +528,7 @@ impl Node {
         !self.plain && !next.plain && limit.allows_listpack(len_bytes, self.count() + next.count())
     }
 
-    /// Appends the elements of `next`. O(bytes).
+    /// Appends the elements of `next` to this node. O(bytes).
     pub(super) fn join(&mut self, next: Self) {
         let added = next.run_len();
         if self.slack(End::Back) < added {

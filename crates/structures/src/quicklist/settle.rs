@@ -19,7 +19,7 @@ impl Quicklist {
     }
 
     /// Compresses or decompresses each existing node with an index in `places`, as its distance
-    /// from the ends requires. O(bytes of the nodes that change).
+    /// from the list's ends requires. O(bytes of the nodes that change).
     #[cold]
     pub(super) fn settle(&mut self, places: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
@@ -36,8 +36,8 @@ impl Quicklist {
         }
     }
 
-    /// Settles the list after a node was added at `end`: compresses the node whose distance from
-    /// that end now exceeds the depth.
+    /// Compresses a node after another node was added at `end`: the one whose distance from that
+    /// end now exceeds the depth.
     pub(super) fn settle_added(&mut self, end: End) {
         let depth = self.depth();
         match end {
@@ -49,7 +49,8 @@ impl Quicklist {
         }
     }
 
-    /// Settles the list after the first or the last node was popped.
+    /// Decompresses nodes that are now within the depth after the first or the last node was
+    /// popped.
     #[cold]
     pub(super) fn settle_popped(&mut self) {
         if self.limit.compresses() {
@@ -57,8 +58,8 @@ impl Quicklist {
         }
     }
 
-    /// Settles the list after `count` nodes were removed somewhere: decompresses the nodes that are
-    /// now within the depth. O(their bytes).
+    /// Decompresses the nodes that are now within the depth after `count` nodes were removed
+    /// somewhere. O(their bytes).
     pub(super) fn settle_removed(&mut self, count: usize) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(depth.saturating_sub(count)..depth);
@@ -66,8 +67,8 @@ impl Quicklist {
         self.settle(first..first + count);
     }
 
-    /// Settles the list after an edit of the nodes in `edited`, which changed the number of nodes
-    /// by at most [`EDITED_NODES`].
+    /// Compresses or decompresses nodes, as their distance from the ends requires, after an edit of
+    /// the nodes in `edited`. The edit changed the number of nodes by at most [`EDITED_NODES`].
     pub(super) fn settle_edited(&mut self, edited: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(edited);

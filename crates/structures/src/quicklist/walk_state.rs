@@ -1,24 +1,26 @@
-//! Walks of a quicklist for snapshots (see `walk_state`): a walk visits the nodes in order, in
+//! Walks of a quicklist for snapshots (see `walk_state`). A walk visits the nodes in order, in
 //! their state at its start.
 
 use super::{NodeView, Quicklist};
 use crate::walk_state::WalkState;
 
 impl Quicklist {
-    /// Starts a walk of the present state, whose nodes [`Quicklist::walk_next`] visits. O(1).
+    /// Starts a snapshot's walk of the list's present state, whose nodes [`Quicklist::walk_next`]
+    /// visits. O(1).
     pub fn begin_walk(&mut self, walk_state: &WalkState) {
         self.nodes.begin(walk_state, ());
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()
     }
 
-    /// Visits the next nodes of the walk, in order, until they hold at least `elements_min`
-    /// elements. Returns true if there are more nodes. O(bytes of the visited nodes).
+    /// Visits the next nodes of the snapshot's walk, in order, until they hold at least
+    /// `elements_min` elements. Returns true if there are more nodes. O(bytes of the visited
+    /// nodes).
     pub fn walk_next(&mut self, elements_min: usize, mut visit: impl FnMut(NodeView<'_>)) -> bool {
         let (mut scratch, mut shown) = (Vec::new(), 0);
         while shown < elements_min {

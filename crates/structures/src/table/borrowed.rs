@@ -16,8 +16,8 @@ pub struct Borrowed<'a, E> {
 }
 
 impl<E: Thin> Borrowed<'_, E> {
-    /// Creates a borrow of the element of `word`. Private: the caller ties its lifetime to the
-    /// table that owns the element.
+    /// Creates a borrow of the element whose address is in the bucket's word `word`. Private: the
+    /// caller ties its lifetime to the table that owns the element.
     #[inline]
     pub(super) fn new(word: u64) -> Self {
         // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
@@ -83,8 +83,8 @@ impl<'a, E: Thin> Occupied<'a, E> {
     }
 }
 
-/// An exclusive borrow of an element in a table. The element may be replaced by one with the same
-/// key. When the borrow ends, the table stores the element's new address and deadlines.
+/// An exclusive borrow of an element in a table. The borrower may replace the element by one with
+/// the same key. When the borrow ends, the table stores the element's new address and deadlines.
 pub struct BorrowedMut<'a, E: Thin> {
     pub(super) element: ManuallyDrop<E>,
     pub(super) word: &'a mut u64,

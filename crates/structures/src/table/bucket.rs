@@ -19,14 +19,14 @@ pub(super) const DEADLINE: u64 = 1;
 pub(super) const OVERFLOW: u64 = 2;
 /// The flag of an element of which a part has a deadline.
 pub(super) const PARTS: u64 = 4;
-/// The flag of an element that a walk skips, see `walk`.
+/// The flag of an element that a snapshot's walk skips, see `walk`.
 pub(super) const MARK: u64 = 8;
 /// The flags of elements that have a deadline of their own or of a part.
 pub(super) const DUE_FLAGS: u64 = DEADLINE | PARTS;
 /// The bits that move with an element from bucket to bucket, besides its tag.
 pub(super) const ELEMENT: u64 = POINTER_MASK | DUE_FLAGS | MARK;
 
-/// Eight words in one cache line.
+/// A bucket of eight words in one cache line.
 #[repr(C, align(64))]
 pub(super) struct Bucket {
     pub(super) words: [u64; SLOTS],

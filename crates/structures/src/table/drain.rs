@@ -9,9 +9,9 @@ use super::segment::Segment;
 use super::{Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// The elements of a dissolved table, in the order of its segments. A segment is freed after its
-/// last element was returned. Dropping the drain frees the rest. Each step is O(1). The first step
-/// in a bucket prefetches the memory of all its elements.
+/// An iterator over the elements of a table that no longer exists, in the order of its segments. A
+/// segment is freed after its last element was returned. Dropping the drain frees the rest. Each
+/// step is O(1). The first step in a bucket prefetches the memory of all its elements.
 pub struct Drain<E: Thin> {
     directory: Box<[Segment]>,
     depth: u8,

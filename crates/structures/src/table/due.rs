@@ -28,13 +28,14 @@ pub trait Sweep<E> {
     /// Receives the number of elements with deadlines, due or not, that a sweep is about to check.
     fn on_segment(&mut self, _elements: usize) {}
     /// Receives an unmarked element before it is removed or loses parts, so that a copy can be kept
-    /// for a walk (`walk`). Returns true if the element must be marked.
+    /// for a snapshot's walk (`walk`). Returns true if the element must be marked.
     fn claims(&mut self, _element: &mut E) -> bool {
         false
     }
     /// Receives an element whose deadline has passed.
     fn due(&mut self, element: E);
-    /// Removes a bounded number of due parts from an element that stays in the table.
+    /// Removes a bounded number of due parts (a hash's fields) from an element that stays in the
+    /// table.
     fn parts_due(&mut self, element: &mut E) -> SweptParts;
     /// Receives an element that is removed from the table because [`Sweep::parts_due`] has removed
     /// all its parts.

@@ -20,7 +20,7 @@ pub struct TableBlock {
 pub trait Relocate<E> {
     /// Visits an element, which it may move to other memory but must not change.
     fn element(&mut self, element: &mut E);
-    /// Returns true if the table must move this block of its own.
+    /// Returns true if the table must move `block`, a block of the table itself.
     fn moves(&mut self, block: TableBlock) -> bool;
     /// Receives the new address and length of a block that was moved.
     fn moved(&mut self, block: TableBlock);
@@ -30,8 +30,8 @@ pub trait Relocate<E> {
     }
 }
 
-/// The number of low bits of a cursor. They hold the first 48 bits of a position. The bits above
-/// hold the index of the next bucket in the position's segment.
+/// The number of low bits of a cursor of [`Table::relocate_segment`]. They hold the first 48 bits
+/// of a position. The bits above hold the index of the next bucket in the position's segment.
 const POSITION_BITS: u32 = 48;
 
 impl<E: Thin> Table<E> {

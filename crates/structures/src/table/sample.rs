@@ -11,7 +11,7 @@ pub const SAMPLE_MAX: usize = 64;
 /// The elements that a sample is drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
-    /// All elements.
+    /// All elements of the table.
     All,
     /// Only elements with a deadline of their own.
     Expiring,
@@ -26,7 +26,7 @@ const MEASURED_PLACES_MAX: usize = 1024;
 const ELEMENT_LEN_BYTES_MEAN: usize = 12;
 
 impl<E: Thin> Table<E> {
-    /// Returns the places of all elements. O(n).
+    /// Returns the places of all elements in the table. O(n).
     pub fn all_places(&self) -> Vec<Place> {
         let mut places = Vec::with_capacity(self.len);
         for segment in self.first_places() {
@@ -38,8 +38,8 @@ impl<E: Thin> Table<E> {
         places
     }
 
-    /// Returns the bytes of directory and buckets that a table with this table's number of elements
-    /// has on average. O(1).
+    /// Returns the mean number of bytes that the directory and buckets of a table with this number
+    /// of elements take. O(1).
     #[inline]
     pub fn len_bytes_mean(&self) -> usize {
         self.len * ELEMENT_LEN_BYTES_MEAN
@@ -131,8 +131,8 @@ impl<E: Thin> Table<E> {
         len
     }
 
-    /// Returns the bytes of directory and buckets. O(segments) up to a thousand segments; for more,
-    /// an estimate from a thousand.
+    /// Returns the bytes of the table's directory and buckets. O(segments) up to a thousand
+    /// segments; for more, an estimate from a thousand.
     pub fn memory_usage(&self) -> usize {
         let directory = self.directory.len() * size_of::<Segment>();
         let buckets = if self.directory.len() <= MEASURED_PLACES_MAX {

@@ -94,7 +94,7 @@ impl Segment {
         unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bucket_count()) }
     }
 
-    /// Frees the block. The caller must not use any copy of the segment afterwards.
+    /// Frees the segment's block. The caller must not use any copy of the segment afterwards.
     pub(super) fn free(self) {
         // SAFETY: allocated by `allocate` with this layout; the caller forgets the segment.
         unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };

@@ -1,4 +1,4 @@
-//! The trait of a table's elements.
+//! The trait that the elements of a table implement.
 
 use std::ptr::NonNull;
 
@@ -15,7 +15,7 @@ pub unsafe trait Thin: Sized {
     /// # Safety
     /// `raw` came from `into_raw` of the same type and is owned by nobody else.
     unsafe fn from_raw(raw: NonNull<u8>) -> Self;
-    /// Returns the bytes by which the element is found.
+    /// Returns the bytes of the key by which the element is found.
     fn key(&self) -> &[u8];
     /// Returns the deadline of the element, in milliseconds; `None` if it has none.
     fn deadline_ms(&self) -> Option<i64> {

@@ -1,4 +1,4 @@
-//! A walk over a table in its state at one moment, while the table continues to change.
+//! A snapshot's walk over a table in its state at one moment, while the table continues to change.
 //!
 //! ```text
 //!   positions   0 ──────────── point ───────────────────────────► end
@@ -6,10 +6,10 @@
 //! ```
 //! The walk visits elements in the order of their positions. Code that is about to change or remove
 //! an element ahead of the walk *claims* it. If the element is not marked, it is still as it was at
-//! the start. The claimer then puts a copy aside for the walk, and the element gets a mark. An
-//! element that is added ahead of the walk is marked, too. The walk skips marked elements and
-//! clears their marks. Together with the copies, it therefore visits each element of the start
-//! once, in its state of that moment. After the walk, no element is marked.
+//! the start. The claimer then keeps a copy for the walk, and the element gets a mark. An element
+//! that is added ahead of the walk is marked, too. The walk skips marked elements and clears their
+//! marks. Together with the copies, it therefore visits each element of the start once, in its
+//! state of that moment. After the walk, no element is marked.
 //!
 //! The point is exact: growth, splits and merges of segments move elements among buckets, but do
 //! not change their positions. If a bucket lies on both sides of the point, the walk compares
@@ -21,15 +21,15 @@ use super::bucket::{ELEMENT, MARK, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT, add
 use super::{Borrowed, Occupied, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// A point in the order of positions that a walk has reached. Elements at lower positions have been
-/// visited or skipped.
+/// A point in the order of positions that a snapshot's walk of a table has reached. Elements at
+/// lower positions have been visited or skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WalkPoint(u64);
 
 impl WalkPoint {
-    /// The point before all elements.
+    /// The point before all elements of the table.
     pub const START: Self = Self(0);
-    /// The point after all elements.
+    /// The point after all elements of the table.
     pub const END: Self = Self(1 << POINT_BITS);
 
     /// Returns true if the walk has not reached the element at this position yet.
@@ -49,16 +49,16 @@ impl WalkPoint {
     }
 }
 
-/// The number of bits of a point: a position without its last bits, like the cursors of
+/// The number of bits of a walk's point: a position without its last bits, like the cursors of
 /// `Table::scan`.
 const POINT_BITS: u32 = 48;
-/// The number of buckets by which a walk prefetches the memory of elements ahead.
+/// The number of buckets by which a snapshot's walk prefetches the memory of elements ahead.
 const FETCHED_AHEAD_BUCKETS: usize = 2;
 
 impl<E: Thin> Table<E> {
-    /// Marks the element at `place` if it is ahead of the walk at `point` and not marked yet.
-    /// Returns true if this call marked it: the caller must then keep a copy for the walk before it
-    /// changes the element. O(1).
+    /// Marks the element at `place` if it is ahead of the snapshot's walk at `point` and not marked
+    /// yet. Returns true if this call marked it: the caller must then keep a copy for the walk
+    /// before it changes the element. O(1).
     #[inline]
     pub fn claim(&mut self, place: Place, position: u64, point: WalkPoint) -> bool {
         point.is_before(position) && !self.is_marked(place) && {
@@ -67,8 +67,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Marks the element that was just added at `place` if it is ahead of the walk at `point`: the
-    /// walk then skips it. O(1).
+    /// Marks the element that was just added at `place` if it is ahead of the snapshot's walk at
+    /// `point`: the walk then skips it. O(1).
     #[inline]
     pub fn mark_added(&mut self, place: Place, position: u64, point: WalkPoint) {
         if point.is_before(position) {
@@ -87,9 +87,10 @@ impl<E: Thin> Table<E> {
         segment.buckets_mut()[place.slot.bucket].words[place.slot.slot] |= MARK;
     }
 
-    /// Continues the walk from `point` to the edge of the next bucket. Calls `visit` with the
-    /// unmarked elements, and clears the marks of the others. Returns the next point,
-    /// [`WalkPoint::END`] after the last element. `visit` must not change deadlines. O(bucket).
+    /// Continues a snapshot's walk of the table from `point` to the edge of the next bucket. Calls
+    /// `visit` with the unmarked elements, and clears the marks of the others. Returns the next
+    /// point, [`WalkPoint::END`] after the last element. `visit` must not change deadlines.
+    /// O(bucket).
     pub fn walk(
         &mut self,
         point: WalkPoint,

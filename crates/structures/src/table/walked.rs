@@ -1,4 +1,4 @@
-//! A table that can be walked while it changes (see `walk_state`).
+//! A table that a snapshot can walk while the table changes (see `walk_state`).
 //!
 //! It is a [`Table`] whose changes all go through this module. During a walk, an element that is
 //! not visited yet is copied before it is changed or removed (`walk` explains why that is
@@ -12,8 +12,8 @@ use crate::walk_state::{CopiedBytes, MemorySize, PositionOf, WalkState};
 
 use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
 
-/// A table that can be walked while it changes. `X` is data that the owner stores with the table.
-/// See the module's comment.
+/// A table that a snapshot can walk while the table changes. `X` is data that the owner stores with
+/// the table. See the module's comment.
 pub struct WalkedTable<E: Thin, X = ()> {
     table: Table<E>,
     rare: Option<Box<Rare<E, X>>>,
@@ -28,8 +28,8 @@ struct Walk<E> {
     ticket: u32,
     position_of: PositionOf,
     point: WalkPoint,
-    /// Copies of elements in their state at the start: those that have changed or left the table
-    /// since, and that are not visited yet.
+    /// Copies of elements in their state at the start of the walk: those that have changed or left
+    /// the table since, and that are not visited yet.
     copied: Vec<E>,
     copied_len_bytes: CopiedBytes,
 }
@@ -100,8 +100,8 @@ impl<E: Thin, X> WalkedTable<E, X> {
         Some((&mut self.table, self.rare.as_mut()?.walk.as_mut()?))
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
+    /// there is none. O(1).
     pub fn ticket(&self) -> Option<u32> {
         Some(self.rare.as_ref()?.walk.as_ref()?.ticket)
     }
@@ -165,8 +165,8 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut PreservedSweep { walk, due })
     }
 
-    /// Starts a walk of the present state, whose elements [`WalkedTable::walk_next`] visits. Drops
-    /// a walk in progress. O(1).
+    /// Starts a snapshot's walk of the table's present state, whose elements
+    /// [`WalkedTable::walk_next`] visits. Drops a walk in progress. O(1).
     pub fn begin(&mut self, walk_state: WalkState) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.walk = Some(Walk {
@@ -178,8 +178,8 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         });
     }
 
-    /// Visits the next elements of the walk, about `elements_max`, in any order. Returns true if
-    /// there are more.
+    /// Visits about the next `elements_max` elements of the snapshot's walk, in any order. Returns
+    /// true if there are more.
     pub fn walk_next(&mut self, elements_max: usize, mut visit: impl FnMut(&E)) -> bool {
         let Some((table, walk)) = self.walk_mut() else { return false };
         let mut shown = 0;
@@ -210,7 +210,8 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
     }
 }
 
-/// A sweep during a walk: keeps copies of the elements that it removes, for the walk.
+/// A sweep of due elements during a walk: keeps copies of the elements that it removes, for the
+/// walk.
 struct PreservedSweep<'w, E, F> {
     walk: Option<&'w mut Walk<E>>,
     due: F,
