@@ -223,12 +223,13 @@ impl<'a> Args<'a> {
         db.ok_or(CommandError::DbIndexOutOfRange)
     }
 
-    /// Parses argument `index` as a double; see [`stdx::number::parse_f64`].
+    /// Parses argument `index` as a floating-point number in the forms that
+    /// [`stdx::number::parse_f64`] accepts.
     pub fn float(&self, index: usize) -> Result<f64, CommandError> {
         stdx::number::parse_f64(self.get(index)).ok_or(CommandError::NotAFloat)
     }
 
-    /// Returns the keyed hash function of this process.
+    /// Returns the keyed function of this process that computes the hashes of keys.
     pub fn hasher(&self) -> &'a Hasher {
         self.hasher
     }

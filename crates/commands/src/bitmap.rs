@@ -33,7 +33,7 @@ fn bit_offset(ctx: &Ctx<'_>, offset: Option<i64>) -> Result<usize, CommandError>
 
 /// The result of a change to a string: see [`change`].
 struct Changed<R> {
-    /// The result of the closure `work`.
+    /// The result of the closure that read or changed the string's bytes.
     result: R,
     /// True if the key is new or its string became longer.
     grown: bool,

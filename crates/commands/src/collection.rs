@@ -29,7 +29,7 @@ pub(crate) fn begin_pairs(reply: &mut Reply<'_>, pairs: usize) {
     }
 }
 
-/// Writes the header of one pair after [`begin_pairs`].
+/// Writes the header of one pair after [`begin_pairs`]: an array of two in RESP3, nothing in RESP2.
 #[inline]
 pub(crate) fn begin_pair(reply: &mut Reply<'_>) {
     if reply.protocol() == Protocol::Resp3 {
@@ -127,7 +127,7 @@ pub(crate) enum Scanned {
     Zset,
 }
 
-/// The options of HSCAN, SSCAN and ZSCAN.
+/// The parsed options of an HSCAN, SSCAN or ZSCAN request.
 pub(crate) struct ScanRequest<'a> {
     cursor: u64,
     pattern: Option<&'a [u8]>,
@@ -216,7 +216,7 @@ impl<'a> ScanRequest<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScanStep {
     pub(crate) next: u64,
-    /// The number of elements that the step visited.
+    /// The number of elements that the scan's step visited.
     pub(crate) visited: u64,
     /// The number of replies written: two per element if the elements are pairs.
     pub(crate) written: usize,

@@ -345,7 +345,7 @@ fn parse_fields<'a>(
     Ok(fields)
 }
 
-/// Writes a value, or null.
+/// Writes a field's value as a bulk string, or null if `value` is `None`.
 #[inline]
 fn value_or_null(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
     match value {

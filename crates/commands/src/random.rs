@@ -28,7 +28,7 @@ pub(crate) trait RandomElements: ObjectType {
     fn without_expired(&self, _due_ms: i64) -> Option<Self> {
         None
     }
-    /// Returns the number of elements.
+    /// Returns the number of elements of the collection.
     fn element_count(&self) -> usize;
     /// Returns an element chosen uniformly, or `None` if the collection is empty.
     fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Self::Companion<'_>)>;
@@ -39,7 +39,8 @@ pub(crate) trait RandomElements: ObjectType {
         draw: impl FnMut() -> u64,
         visit: impl FnMut(Element<'_>, Self::Companion<'_>),
     );
-    /// Writes the data that belongs to an element.
+    /// Writes the data that belongs to an element: the value of a hash's field, the score of a
+    /// member.
     fn reply_companion(reply: &mut Reply<'_>, beside: Self::Companion<'_>);
 }
 
@@ -77,7 +78,7 @@ impl RandomElements for Zset {
     }
 }
 
-/// The number of requested random elements.
+/// The number of random elements that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RandomCount {
     /// This number of different elements, or all if there are fewer.
@@ -91,7 +92,8 @@ pub(crate) enum RandomCount {
 const REPEATING_MAX: usize = 1 << 24;
 
 impl RandomCount {
-    /// Parses argument `index`. A negative count requests repetitions.
+    /// Parses argument `index` as the number of requested elements. A negative number requests
+    /// repetitions.
     pub(crate) fn parse(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
         match args.integer(index)? {
             i64::MIN => Err(CommandError::Line(
@@ -108,7 +110,7 @@ impl RandomCount {
 
 /// A parsed request of HRANDFIELD, SRANDMEMBER or ZRANDMEMBER.
 enum Request {
-    /// One element, not in an array.
+    /// One element, not in an array; null if the key is missing.
     One,
     /// An array of elements.
     Many {

@@ -123,14 +123,14 @@ impl Commands {
 pub struct RecordedCommand<'r> {
     /// The number of the database that the command changes.
     pub db: usize,
-    /// The number of words, the name included.
+    /// The number of words of the command, its name included.
     pub words: usize,
     /// The words as bulk strings of the protocol, without the array's header.
     pub bulks: &'r [u8],
 }
 
 impl<'r> RecordedCommand<'r> {
-    /// Returns an iterator over the words. O(words).
+    /// Returns an iterator over the words of the command. O(words).
     pub fn iter(&self) -> impl Iterator<Item = &'r [u8]> {
         let mut left = self.bulks;
         std::iter::from_fn(move || {
@@ -154,12 +154,12 @@ impl<'r> RecordedCommand<'r> {
 /// The condition under which the request itself is part of its record.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum RequestForm {
-    /// Recorded if the request changed something.
+    /// The request is recorded if it changed something.
     #[default]
     IfChanged,
-    /// Recorded even if no change was counted.
+    /// The request is recorded even if no change was counted.
     Always,
-    /// Not recorded: other commands replace the request.
+    /// The request is not recorded: other commands replace it.
     Replaced,
 }
 
@@ -275,7 +275,7 @@ pub struct RecordWriter<'r> {
 }
 
 impl RecordWriter<'_> {
-    /// Begins a command with its name.
+    /// Begins the next recorded command with its name.
     pub fn command(&mut self, name: &str) -> &mut Self {
         let end = self.commands.bytes.len();
         self.commands.ends.push(CommandEnd { db: self.db, words: 0, end });

@@ -96,10 +96,10 @@ impl Awaited {
     }
 }
 
-/// One key that a client is blocked on.
+/// One key on which a client is blocked, with the type of value that the client waits for.
 #[derive(Debug)]
 pub struct BlockingKey {
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
     /// The type of the value that the client waits for.
     pub awaited: Awaited,

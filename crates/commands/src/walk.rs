@@ -29,7 +29,7 @@ pub type Walker = fn(&mut WalkCtx<'_>, &Args<'_>) -> Result<Walked, CommandError
 /// The outcome of one call of a walker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
-    /// The walker has replied.
+    /// The walker (a command on whole databases) has replied.
     Done,
     /// The walker has not replied. The engine calls it again when the keys that it found expired
     /// are removed.
@@ -38,13 +38,13 @@ pub enum Walked {
 
 /// The context of a walker: everything that the walker can use.
 pub struct WalkCtx<'a> {
-    /// All databases. No shard is locked.
+    /// All databases. No shard of them is locked.
     pub keyspace: &'a Keyspace,
     /// The number of the selected database.
     pub db: usize,
     /// The current time, and the treatment of expired keys.
     pub access_context: AccessContext,
-    /// The writer of the reply.
+    /// The encoder to which the walker writes its reply.
     pub reply: Reply<'a>,
     /// The changes to the data: to whole databases, not to single keys.
     pub effects: &'a mut Changes,

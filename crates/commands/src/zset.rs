@@ -59,7 +59,7 @@ pub static COMMANDS: &[&Command] = &[
     &algebra::ZDIFFSTORE,
 ];
 
-/// The options of ZADD.
+/// The parsed options of a ZADD request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct AddOptions {
     pub(crate) nx: bool,
@@ -308,7 +308,7 @@ fn zrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes a score, or null.
+/// Writes a score as a double, or null if `score` is `None`.
 fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
     match score {
         Some(score) => reply.double(score),

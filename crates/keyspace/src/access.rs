@@ -25,7 +25,7 @@ pub enum Access {
 pub(crate) const LFU_INITIAL: u32 = 5;
 
 impl Access {
-    /// Returns the access clock of a new key.
+    /// Returns the access clock (24 bits) of a new key.
     #[inline]
     pub fn fresh(self) -> u32 {
         match self {

@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Makes a value much larger or smaller.
+    /// Makes the value of a random key much larger or smaller.
     fn grow_or_shrink(
         view: &mut View<'_>,
         key: crate::Key<'_>,

@@ -17,7 +17,7 @@ pub struct Db {
 }
 
 impl Db {
-    /// Borrows the table of the keys.
+    /// Borrows the table of the keys of this database in this shard.
     #[inline]
     pub fn table(&self) -> &Table<KeyEntry> {
         &self.table
@@ -81,7 +81,7 @@ pub struct Shard {
     rare: Option<Box<RareState>>,
 }
 
-/// The state that only some shards have.
+/// The state of a shard that only some shards have.
 #[derive(Default)]
 struct RareState {
     /// The shard's parts of databases 1 and up.

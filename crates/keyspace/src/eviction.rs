@@ -74,7 +74,7 @@ pub struct Evicted {
     pub entry: KeyEntry,
 }
 
-/// The most candidates in a thread's pool.
+/// The maximum number of eviction candidates in a thread's pool.
 const POOL_LEN_MAX: usize = 16;
 /// The number of keys sampled for each unit of the option `maxmemory-samples`. Under LFU it is 1.
 const SAMPLES_PER_OPTION: usize = 2;
@@ -123,7 +123,8 @@ impl Criteria {
 pub struct Evictor {
     /// The candidates, sorted by rank, the best one last.
     pool: Vec<Candidate>,
-    /// The policy by which the candidates were ranked.
+    /// The policy by which the candidates in the pool were ranked; `None` before the first eviction
+    /// by rank.
     policy: Option<Policy>,
 }
 

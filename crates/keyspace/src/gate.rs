@@ -666,7 +666,7 @@ impl SharedPass<'_> {
         self.waited
     }
 
-    /// Returns the thread index of this pass.
+    /// Returns the index in the gate of the pass's thread.
     pub fn thread_index(&self) -> usize {
         self.thread_index
     }

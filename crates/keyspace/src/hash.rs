@@ -73,7 +73,7 @@ pub struct FieldWrite<'a> {
     pub name: &'a [u8],
     /// The field's new value.
     pub value: &'a [u8],
-    /// The effect on the field's deadline.
+    /// The effect of the write on the field's deadline.
     pub expiry: Expiry,
 }
 
@@ -84,7 +84,7 @@ pub enum Lookup<'a> {
     Live(Element<'a>),
     /// The field is due, but not yet removed: for clients it is absent.
     Due,
-    /// There is no such field.
+    /// The hash has no such field.
     Absent,
 }
 
@@ -122,9 +122,9 @@ fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
 /// The form of a packed hash: the listpack elements of each field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Name and value.
+    /// Two listpack elements for each field: name and value.
     Pairs,
-    /// Name, value and deadline.
+    /// Three listpack elements for each field: name, value and deadline.
     Triples,
 }
 
@@ -139,7 +139,7 @@ impl Form {
     }
 }
 
-/// Returns the fields of a packed hash.
+/// Returns an iterator over the fields of a packed hash, due fields included.
 fn packed_fields(pack: &Listpack, form: Form) -> impl Iterator<Item = HashField<'_>> {
     let mut elements = pack.iter();
     std::iter::from_fn(move || {

@@ -601,7 +601,7 @@ impl SweepResult {
 pub struct SweptFields {
     /// The hash's key.
     pub key: Box<[u8]>,
-    /// The fields, at least one.
+    /// The names of the removed fields, at least one.
     pub fields: Vec<Box<[u8]>>,
 }
 
@@ -667,11 +667,11 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
 /// The point at which the next step of a sweep of the keyspace starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepPoint {
-    /// The number of the shard.
+    /// The number of the shard that the next step sweeps.
     pub shard: usize,
-    /// The number of the database.
+    /// The number of the database that the next step sweeps.
     pub db: usize,
-    /// The cursor in the table of that database in that shard.
+    /// The cursor of the next step in the table of that database in that shard.
     pub cursor: u64,
 }
 

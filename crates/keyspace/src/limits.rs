@@ -23,7 +23,7 @@ impl PackLimits {
     }
 }
 
-/// The limits of a set's encodings.
+/// The limits up to which a set is stored as an intset or a listpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLimits {
     /// The most members of a set of integers.

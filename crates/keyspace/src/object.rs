@@ -12,7 +12,7 @@ use crate::{Hash, List, Set, Stream, VectorSet, Zset};
 /// (`Arc::make_mut`).
 pub type Blob = Arc<Vec<u8>>;
 
-/// A key with its value.
+/// A key with its value, expiry and access clock.
 pub type KeyEntry = Entry<Object>;
 
 /// A value other than a small string. Its clone is a deep copy, except that the bytes of a long

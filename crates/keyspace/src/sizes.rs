@@ -187,7 +187,7 @@ fn bin_of_text(number: i64) -> u32 {
     1 + bounds.iter().map(|&bound| u32::from(magnitude >= bound)).sum::<u32>()
 }
 
-/// Returns the smallest size in a bin.
+/// Returns the smallest size (in bytes or elements) in a bin.
 pub fn bin_start(bin: usize) -> u64 {
     if bin == 0 { 0 } else { 1 << (bin - 1) }
 }

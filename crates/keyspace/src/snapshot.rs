@@ -205,7 +205,7 @@ struct RemovedObject {
 enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
-    /// Outside the keyspace, owned by the walk.
+    /// Outside the keyspace, owned by the snapshot's walk.
     Owned(RemovedObject),
     /// Outside the keyspace, in use by a thread that writes the snapshot.
     Taken,
@@ -229,7 +229,7 @@ pub enum Work {
     HandedOver(Vec<HandedOver>),
     /// A big value to visit in pieces. The thread takes no other work before the last piece.
     Big(BigValue),
-    /// Keys of a flushed database to visit.
+    /// Keys of a flushed database in one shard to visit.
     Flushed(Flushed),
     /// A part of the keyspace (a database's keys in one shard) to visit.
     Part(Part),

@@ -12,9 +12,9 @@ const EMBSTR_LEN_MAX: usize = 44;
 /// A string value, borrowed from its entry.
 #[derive(Clone, Copy, Debug)]
 pub enum Str<'a> {
-    /// Bytes stored after their key.
+    /// Bytes that are stored after their key in its block.
     Bytes(&'a [u8]),
-    /// The decimal text of a number.
+    /// A string that is stored as a number: the decimal text of this number.
     Int(i64),
     /// A string longer than [`INLINE_BYTES_MAX`] bytes.
     Blob(&'a Blob),

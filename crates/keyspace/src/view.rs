@@ -77,7 +77,7 @@ pub enum AccessEvent {
     Created(DbKey),
     /// The key got a deadline under [`ExpiredAccess::RemoveOnAccess`].
     GotDeadline {
-        /// The key.
+        /// The key that got the deadline.
         key: DbKey,
         /// The deadline of the key, in Unix milliseconds.
         at_ms: i64,
@@ -248,7 +248,8 @@ impl<'k> View<'k> {
         self.access_context.now_ms
     }
 
-    /// Returns the latest deadline that has passed ([`AccessContext::due_ms`]).
+    /// Returns the latest deadline that has passed, in Unix milliseconds
+    /// ([`AccessContext::due_ms`]).
     #[inline]
     pub fn due_ms(&self) -> i64 {
         self.access_context.due_ms()
@@ -790,7 +791,8 @@ impl Drop for View<'_> {
 struct MissedLock(bool);
 
 impl MissedLock {
-    /// Records an access to a key whose shard is not locked. Returns the error for it.
+    /// Records an access to a key whose shard is not locked. Returns the error for the command's
+    /// reply.
     #[cold]
     fn note(&mut self) -> AccessError {
         self.0 = true;

@@ -620,7 +620,7 @@ impl Zset {
         chosen.for_each(|(member, score)| visit(member, score));
     }
 
-    /// Returns true if the set is packed.
+    /// Returns true if the set is packed in one listpack.
     pub fn is_packed(&self) -> bool {
         matches!(self.repr, Repr::Pack(_))
     }

@@ -82,7 +82,7 @@ pub enum DecodeErrorKind {
     /// A boolean that is neither `t` nor `f`, a null with content, or a verbatim text without
     /// format.
     InvalidContent,
-    /// Other bytes in the place of CR LF.
+    /// Other bytes in the place of the CR LF that must end a line or a bulk string.
     MissingLineEnd,
     /// A reply nested deeper than [`DEPTH_MAX`].
     TooDeep,
@@ -304,7 +304,7 @@ impl Value {
         }
     }
 
-    /// Returns true for an error of either kind.
+    /// Returns true for an error line and for an error that may hold any bytes.
     pub fn is_error(&self) -> bool {
         matches!(self, Value::Error(_) | Value::BulkError(_))
     }

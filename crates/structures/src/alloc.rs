@@ -44,7 +44,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 
-/// The number of counters of allocated bytes.
+/// The number of counters of allocated bytes, each of which belongs to one or several threads.
 const COUNTERS_MAX: usize = 256;
 /// The number of counters that belong to one thread each; the others are shared.
 const OWNED_MAX: usize = 248;
@@ -344,7 +344,7 @@ pub fn peak_memory_bytes() -> usize {
     PEAK_BYTES.load(Relaxed)
 }
 
-/// Resets the peak to the present used memory.
+/// Resets the recorded peak to the present used memory.
 pub fn reset_peak() {
     PEAK_BYTES.store(used_memory_bytes(), Relaxed);
 }

@@ -293,14 +293,14 @@ impl<V> Entry<V> {
         unsafe { std::slice::from_raw_parts(place.as_ptr(), len) }
     }
 
-    /// Borrows the key. O(1).
+    /// Borrows the name of the key. O(1).
     #[inline]
     pub fn key(&self) -> &[u8] {
         let shape = self.shape();
         self.bytes_at(shape.key_at(), shape.key_len)
     }
 
-    /// Borrows the value. O(1).
+    /// Borrows the value of the key. O(1).
     #[inline]
     pub fn view(&self) -> View<'_, V> {
         let shape = self.shape();

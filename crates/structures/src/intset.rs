@@ -128,7 +128,7 @@ impl Intset {
         self.bytes.len()
     }
 
-    /// Returns the bytes allocated besides the handle. O(1).
+    /// Returns the bytes that the set has allocated, without the [`Intset`] itself. O(1).
     pub fn memory_usage(&self) -> usize {
         size_class(self.bytes.len())
     }

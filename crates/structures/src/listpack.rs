@@ -145,7 +145,7 @@ impl Listpack {
         self.bytes.len()
     }
 
-    /// Returns the bytes allocated besides the handle. O(1).
+    /// Returns the bytes that the listpack has allocated, without the [`Listpack`] itself. O(1).
     pub fn memory_usage(&self) -> usize {
         size_class(self.bytes.len())
     }

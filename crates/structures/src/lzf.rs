@@ -95,7 +95,7 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// Creates a compressor that has allocated nothing.
+    /// Creates a compressor that has allocated no memory yet.
     pub fn new() -> Self {
         Self::default()
     }

@@ -150,8 +150,8 @@ impl Quicklist {
         self.nodes.into_nodes().into_iter().map(drop)
     }
 
-    /// Returns the bytes allocated besides the handle. O(nodes) up to [`MEASURED_NODES_MAX`]; for
-    /// more nodes, an estimate from that many.
+    /// Returns the bytes that the list has allocated, without the [`Quicklist`] itself. O(nodes) up
+    /// to [`MEASURED_NODES_MAX`]; for more nodes, an estimate from that many.
     pub fn memory_usage(&self) -> usize {
         let ring = match self.nodes.capacity() * size_of::<Node>() {
             0 => 0,
@@ -574,7 +574,7 @@ mod tests {
         out
     }
 
-    /// Checks the invariants of the nodes.
+    /// Checks the invariants of the list's nodes.
     fn check_nodes(list: &Quicklist) {
         assert_eq!(list.nodes.iter().map(Node::count).sum::<usize>(), list.len());
         assert_eq!(list.nodes.iter().map(Node::buffer_len_bytes).sum::<usize>(), list.buffers_len_bytes);

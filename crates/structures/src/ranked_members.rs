@@ -9,9 +9,10 @@
 //! names or scores, except that inner nodes of the tree store the score of each child's first
 //! member.
 //!
-//! Invariant: table and tree hold the same members. An address leaves the tree before its member is
-//! freed or changes its place in the order. It enters the tree after the member has its final
-//! score. The addresses in the tree can therefore always be read. Only this file must uphold this.
+//! Invariant: table and tree hold the same members. An address is removed from the tree before its
+//! member is freed or changes its place in the order. It is added to the tree after the member has
+//! its final score. The addresses in the tree can therefore always be read. Only this file must
+//! uphold this.
 //!
 //! The caller computes the positions (hashes of names), as for [`Table`]. Memory: the members (a
 //! block of 32 bytes for a name of up to 23), 10 to 13 bytes each for the table, 9 to 13 for the

@@ -19,7 +19,7 @@ pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 /// The parameters of a snapshot's walk over one structure.
 #[derive(Clone)]
 pub struct WalkState {
-    /// The ticket: the number that identifies the walk.
+    /// The ticket: a number that identifies the walk.
     pub ticket: u32,
     /// The function that computes positions in a table: the same as for all other operations on the
     /// table. Not used by rows.

@@ -116,11 +116,11 @@ struct FieldType {
 /// The treatment of a value that does not fit its field.
 #[derive(Clone, Copy)]
 enum Overflow {
-    /// The high bits are dropped.
+    /// WRAP: the high bits of the value are dropped.
     Wrap,
-    /// The nearest value that fits is stored.
+    /// SAT: the nearest value that fits is stored.
     Saturate,
-    /// Nothing is written, and the reply is null.
+    /// FAIL: nothing is written, and the reply is null.
     Fail,
 }
 

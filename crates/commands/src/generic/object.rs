@@ -13,7 +13,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 /// The limit below which Redis shares one object per integer among all keys. OBJECT REFCOUNT shows
 /// such integers as shared.
 const SHARED_INTEGERS: i64 = 10_000;
-/// The reference count of a shared object.
+/// The reference count that OBJECT REFCOUNT shows for a shared integer.
 const SHARED_REFCOUNT: i64 = i32::MAX as i64;
 /// The average number of bytes that a key takes in its hash table, explained in the documentation
 /// of the module `structures::table`.

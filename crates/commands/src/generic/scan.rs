@@ -68,11 +68,11 @@ fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> 
 /// The result of SCAN's filter for one key.
 #[derive(PartialEq, Eq)]
 enum Verdict {
-    /// The key is returned.
+    /// The key passes the filter: SCAN returns it.
     Passes,
-    /// The key matches the pattern and has expired.
+    /// The key matches the pattern but has expired: SCAN asks the engine to remove it.
     Due,
-    /// The key is skipped.
+    /// The key does not pass the filter: SCAN skips it.
     Other,
 }
 

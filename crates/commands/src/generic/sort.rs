@@ -30,7 +30,7 @@ const STORE_NOTES: &str = "For the optional STORE keyword. It is marked 'unknown
 enum Pattern<'a> {
     /// `#`: the element itself.
     Element,
-    /// A pattern without `*`, which names no key.
+    /// A pattern without `*`, which names no key and finds no value.
     Nothing,
     Key {
         before: &'a [u8],

@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-/// The number of steps of a member's cell.
+/// The number of steps of a member's cell: how often longitude and latitude are halved.
 pub(super) const STEP_MAX: u32 = 26;
 
 /// The longitudes that can be stored, in degrees.
@@ -27,7 +27,7 @@ pub(super) const LATITUDES: Span = Span { min: -85.051_128_78, max: 85.051_128_7
 /// The latitudes of the standard geohash strings that other software uses, in degrees.
 const LATITUDES_STANDARD: Span = Span { min: -90.0, max: 90.0 };
 
-/// The digits of geohash strings.
+/// The 32 digits of geohash strings, lowest first.
 const BASE32: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
 
 /// The number of digits of a geohash string: ten from the available bits, and a zero.

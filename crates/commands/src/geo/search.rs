@@ -50,7 +50,7 @@ enum Origin {
     Point,
 }
 
-/// A parsed search request.
+/// A parsed request of a geo search command.
 struct Request<'a> {
     origin: Option<Origin>,
     center: Point,

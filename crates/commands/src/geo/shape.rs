@@ -27,13 +27,13 @@ pub(super) enum Outline {
     Polygon { corners: Vec<Point> },
 }
 
-/// A searched shape.
+/// A shape in which a geo command searches.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shape {
     /// The point from which distances are measured.
     pub(super) center: Point,
     pub(super) outline: Outline,
-    /// The length of the unit, in metres.
+    /// The length in metres of the unit in which the shape's lengths are given.
     pub(super) unit_m: f64,
 }
 

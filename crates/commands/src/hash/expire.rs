@@ -150,7 +150,7 @@ impl Time {
     }
 }
 
-/// The condition for setting a field's expiry.
+/// The condition (NX, XX, GT or LT) for setting a field's expiry.
 #[derive(Clone, Copy)]
 enum Condition {
     None,
@@ -158,9 +158,9 @@ enum Condition {
     Without,
     /// XX: the field has an expiry.
     With,
-    /// GT: the new expiry is later.
+    /// GT: the new expiry is later than the present one.
     Later,
-    /// LT: the new expiry is earlier.
+    /// LT: the new expiry is earlier than the present one.
     Earlier,
 }
 

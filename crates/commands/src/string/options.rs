@@ -37,7 +37,7 @@ pub(super) enum Condition<'a> {
 /// The requested expiry. Numbers are parsed later, at the point where Redis reports their errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifetime<'a> {
-    /// No expiry option.
+    /// No expiry option was given.
     Default,
     /// KEEPTTL: the key keeps its expiry.
     Keep,
@@ -53,7 +53,7 @@ pub(super) enum Lifetime<'a> {
     UnixMilliseconds(&'a [u8]),
 }
 
-/// The options that a command accepts.
+/// The expiry options and conditions that a command accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllowedOptions {
     /// The options of SET: all except PERSIST.
@@ -65,7 +65,7 @@ pub(super) enum AllowedOptions {
 }
 
 impl<'a> Options<'a> {
-    /// Parses the options from argument `first` on.
+    /// Parses the options of a SET, GETEX or similar request from argument `first` on.
     pub(super) fn parse(args: &Args<'a>, first: usize, takes: AllowedOptions) -> Result<Self, CommandError> {
         let mut options = Options { condition: Condition::None, lifetime: Lifetime::Default, get: false };
         let mut words = args.from(first);

@@ -109,7 +109,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A member of a result with its score.
+/// A member of the result of ZUNION or a similar command, with its score.
 struct Scored<'a> {
     member: Cow<'a, [u8]>,
     score: f64,

@@ -94,11 +94,11 @@ pub(super) fn pop(
 /// The members to pop and their layout in the reply.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
-    /// The end to pop from.
+    /// The end of the sorted set at which members are popped.
     pub(super) end: End,
     /// The maximum number of members to pop.
     pub(super) count: usize,
-    /// The layout of the reply.
+    /// The layout of the popped members in the reply.
     pub(super) layout: Layout,
 }
 
@@ -195,7 +195,7 @@ fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 /// A parsed request of ZMPOP or BZMPOP.
 pub(super) struct MultiPop {
-    /// The indexes of the arguments that are keys.
+    /// The indexes of the arguments that are keys of sorted sets.
     pub(super) keys: Range<usize>,
     end: End,
     count: usize,

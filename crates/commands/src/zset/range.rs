@@ -24,7 +24,7 @@ enum By {
     Lex,
 }
 
-/// The lower and upper bound of a range.
+/// The lower and upper bound of a range of ranks, scores or names.
 #[derive(Clone, Copy)]
 enum Bounds<'a> {
     /// The first and the last rank; negative ranks count from the end.

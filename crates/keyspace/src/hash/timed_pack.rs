@@ -17,7 +17,7 @@ use crate::packed::PackDefect;
 /// The number of listpack elements of a field: its name, value and deadline.
 pub(super) const STRIDE: usize = 3;
 
-/// The stored form of "no deadline".
+/// The number that is stored as the deadline of a field without one.
 const NO_DEADLINE: i64 = 0;
 
 /// A listpack of fields, values and deadlines. See the module's comment.

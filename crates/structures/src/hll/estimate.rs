@@ -19,7 +19,7 @@ impl Default for Histogram {
 
 /// The limit of the estimator's constant for many registers: 1 / (2 ln 2), rounded as in Redis.
 const ALPHA_INF: f64 = 0.721_347_520_444_481_7;
-/// The greatest value that a hash gives.
+/// The greatest register value that the hash of an element gives.
 const VALUE_MAX: usize = RANK_BITS as usize + 1;
 
 impl Histogram {

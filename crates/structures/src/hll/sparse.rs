@@ -104,9 +104,9 @@ impl Iterator for Runs<'_> {
 /// A run of a sparse HyperLogLog and its position.
 pub(super) struct Located {
     pub(super) run: Run,
-    /// The byte offset of the run.
+    /// The byte offset at which the run begins.
     at: usize,
-    /// The byte offset of the run before it; `None` for the first run.
+    /// The byte offset at which the run before it begins; `None` for the first run.
     before: Option<usize>,
     /// The number of the first register of the run.
     first: usize,

@@ -56,12 +56,12 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Appends the text to `out`. O(bytes).
+    /// Appends the text of the element to `out`. O(bytes).
     pub fn append_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.text(&mut IntText::new()));
     }
 
-    /// Returns the length of the text in bytes. O(digits).
+    /// Returns the length of the element's text in bytes. O(digits).
     pub fn text_len_bytes(&self) -> usize {
         self.text(&mut IntText::new()).len()
     }
@@ -403,7 +403,7 @@ pub(crate) fn validate(run: &[u8]) -> Result<usize, usize> {
     Ok(count)
 }
 
-/// Counts the elements in `run`. O(n).
+/// Counts the elements in `run`, a sequence of listpack elements. O(n).
 pub(crate) fn count(run: &[u8]) -> usize {
     let mut rest = run;
     let mut count = 0;

@@ -74,7 +74,7 @@ impl NodeLimit {
         Self { compress_depth, ..self }
     }
 
-    /// Returns true if any node may be compressed.
+    /// Returns true if the limit has a compress depth, so that nodes may be compressed.
     pub const fn compresses(self) -> bool {
         self.compress_depth > 0
     }
@@ -102,7 +102,7 @@ impl NodeLimit {
         }
     }
 
-    /// Returns true if `element` needs a plain node.
+    /// Returns true if `element` is so long that it needs a node of its own.
     pub(super) fn is_big(self, element: Element<'_>) -> bool {
         matches!(element, Element::Bytes(bytes) if bytes.len() >= self.plain_len_min as usize)
     }

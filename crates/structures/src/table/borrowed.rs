@@ -51,19 +51,20 @@ impl<'a, E: Thin> Occupied<'a, E> {
         self.place
     }
 
-    /// Borrows the element. O(1).
+    /// Borrows the element that the handle refers to. O(1).
     #[inline]
     pub fn get(&self) -> Borrowed<'_, E> {
         Borrowed::new(self.word)
     }
 
-    /// Borrows the element, as long as the table is borrowed. O(1).
+    /// Borrows the element that the handle refers to, as long as the table is borrowed. O(1).
     #[inline]
     pub fn into_ref(self) -> Borrowed<'a, E> {
         Borrowed::new(self.word)
     }
 
-    /// Borrows the element mutably. O(1).
+    /// Borrows the element that the handle refers to mutably, as long as the table is borrowed.
+    /// O(1).
     #[inline]
     pub fn into_mut(self) -> BorrowedMut<'a, E> {
         self.table.at_mut(self.place)
@@ -77,7 +78,7 @@ impl<'a, E: Thin> Occupied<'a, E> {
         ManuallyDrop::new(unsafe { E::from_raw(pointer_of(self.word)) })
     }
 
-    /// Removes the element from the table and returns it. O(1) amortised.
+    /// Removes the element that the handle refers to from the table and returns it. O(1) amortised.
     pub fn remove(self) -> E {
         self.table.remove(self.place)
     }

@@ -15,7 +15,7 @@ use crate::prefetch::prefetch_read;
 pub struct Drain<E: Thin> {
     directory: Box<[Segment]>,
     depth: u8,
-    /// The directory place of the next segment.
+    /// The index in the directory of the next segment.
     next_place: usize,
     /// The segment whose elements are returned now, and the index of its next bucket.
     current: Option<(Segment, usize)>,

@@ -54,7 +54,7 @@ impl<E, F: FnMut(E)> Sweep<E> for F {
     }
 }
 
-/// The result of [`Sweep::parts_due`] for one element.
+/// The result of removing due parts of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweptParts {
     /// The number of parts removed.
@@ -172,7 +172,7 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// The result of a sweep in one segment.
+/// The result of a sweep of due elements in one segment.
 struct SweptSegment {
     /// The number of elements and parts removed.
     removed: usize,

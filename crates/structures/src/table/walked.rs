@@ -63,7 +63,7 @@ impl<E: Thin, X> Deref for WalkedTable<E, X> {
 }
 
 impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
-    /// Copies the table, without a walk. O(n).
+    /// Copies the table, without a walk in progress. O(n).
     fn clone(&self) -> Self {
         let extra = self.extra().cloned();
         let rare = extra.map(|extra| Box::new(Rare { walk: None, extra: Some(extra) }));
