@@ -377,66 +377,68 @@ bitflags! {
     /// The properties of a command. The names and their order are those of COMMAND INFO.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Flags: u32 {
-        /// May change the data.
+        /// The command may change the data.
         const WRITE = 1 << 0;
-        /// Only reads the data.
+        /// The command only reads the data.
         const READONLY = 1 << 1;
-        /// Rejected while memory is over its limit.
+        /// The command is rejected while memory is over its limit.
         const DENYOOM = 1 << 2;
-        /// Administers the server.
+        /// The command administers the server.
         const ADMIN = 1 << 3;
-        /// Works on channels.
+        /// The command works on channels.
         const PUBSUB = 1 << 4;
-        /// Not allowed in scripts.
+        /// The command is not allowed in scripts.
         const NOSCRIPT = 1 << 5;
-        /// May block its client.
+        /// The command may block its client.
         const BLOCKING = 1 << 6;
-        /// Allowed while data is being loaded.
+        /// The command is allowed while data is being loaded.
         const LOADING = 1 << 7;
-        /// Allowed on a replica that lost its primary.
+        /// The command is allowed on a replica that lost its primary.
         const STALE = 1 << 8;
-        /// Not shown to clients that sent MONITOR.
+        /// The command is not shown to clients that sent MONITOR.
         const SKIP_MONITOR = 1 << 9;
-        /// Not logged in the slow log.
+        /// The command is not logged in the slow log.
         const SKIP_SLOWLOG = 1 << 10;
-        /// Runs as if the client had sent ASKING first: a cluster node accepts the command for a
-        /// slot that the node is importing.
+        /// The command runs as if the client had sent ASKING first: a cluster node accepts the
+        /// command for a slot that the node is importing.
         const ASKING = 1 << 11;
-        /// Takes constant or logarithmic time.
+        /// The command takes constant or logarithmic time.
         const FAST = 1 << 12;
-        /// Allowed before authentication.
+        /// The command is allowed before authentication.
         const NO_AUTH = 1 << 13;
-        /// May be replicated although the command is not a write.
+        /// The command may be replicated although it is not a write.
         const MAY_REPLICATE = 1 << 14;
-        /// Needs no key: all keys are optional.
+        /// The command needs no key: all its keys are optional.
         const NO_MANDATORY_KEYS = 1 << 15;
-        /// Not allowed while a replica loads in the background.
+        /// The command is not allowed while a replica loads data in the background.
         const NO_ASYNC_LOADING = 1 << 16;
-        /// Not allowed in transactions.
+        /// The command is not allowed in transactions.
         const NO_MULTI = 1 << 17;
-        /// Allowed while a script runs for too long.
+        /// The command is allowed while a script runs for too long.
         const ALLOW_BUSY = 1 << 18;
-        /// Runs as the exclusive owner of the keyspace: no other command runs meanwhile.
+        /// The command runs as the exclusive owner of the keyspace: no other command runs
+        /// meanwhile.
         const EXCLUSIVE = 1 << 19;
-        /// Uses keys that its arguments name by patterns. A request with patterns runs with all
-        /// shards locked, as with EXCLUSIVE.
+        /// The command uses keys that its arguments name by patterns. A request with patterns runs
+        /// with all shards locked, as with EXCLUSIVE.
         const PATTERN_KEYS = 1 << 20;
-        /// Used between servers and in tests. COMMAND DOCS marks the command as `syscmd`.
+        /// The command is used between servers and in tests. COMMAND DOCS marks it as `syscmd`.
         const INTERNAL = 1 << 21;
-        /// Begins or ends subscriptions. The replies are messages, which CLIENT REPLY cannot turn
-        /// off.
+        /// The command begins or ends subscriptions. Its replies are messages, which CLIENT REPLY
+        /// cannot turn off.
         const SUBSCRIPTION = 1 << 22;
-        /// Allowed for subscribers that speak RESP2 although the command does not change
+        /// The command is allowed for subscribers that speak RESP2 although it does not change
         /// subscriptions.
         const FOR_SUBSCRIBERS = 1 << 23;
-        /// Runs at once between MULTI and EXEC, instead of being queued.
+        /// The command runs at once between MULTI and EXEC, instead of being queued.
         const UNQUEUED = 1 << 24;
-        /// Inspects the storage of a key. This does not count as a use of the key.
+        /// The command inspects the storage of a key. This does not count as a use of the key.
         const INSPECTS_KEYS = 1 << 25;
-        /// Takes a short time if called with few arguments, although Redis does not mark the
-        /// command as fast.
+        /// The command takes a short time if called with few arguments, although Redis does not
+        /// mark it as fast.
         const SHORT = 1 << 26;
-        /// Does not use up the effect of CLIENT CACHING, which then applies to the next command.
+        /// The command does not use up the effect of CLIENT CACHING, which then applies to the next
+        /// command.
         const KEEPS_CACHING = 1 << 27;
     }
 
@@ -490,27 +492,27 @@ bitflags! {
     /// The use of a key by a command, with the names of COMMAND INFO.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct KeyFlags: u32 {
-        /// Changes the value and depends on the old value.
+        /// The command changes the key's value and depends on the old value.
         const RW = 1 << 0;
-        /// Reads the value.
+        /// The command reads the key's value.
         const RO = 1 << 1;
-        /// Overwrites the value without using the old value.
+        /// The command overwrites the key's value without using the old value.
         const OW = 1 << 2;
-        /// Removes the key.
+        /// The command removes the key.
         const RM = 1 << 3;
-        /// Returns or copies user data.
+        /// The command returns or copies user data of the key.
         const ACCESS = 1 << 4;
-        /// Changes user data.
+        /// The command changes user data of the key.
         const UPDATE = 1 << 5;
-        /// Adds user data without changing the present data.
+        /// The command adds user data to the key without changing its present data.
         const INSERT = 1 << 6;
-        /// Removes user data.
+        /// The command removes user data from the key.
         const DELETE = 1 << 7;
-        /// Names no key, but the argument is routed like a key.
+        /// The argument names no key, but is routed like a key.
         const NOT_KEY = 1 << 8;
-        /// The spec may miss some keys.
+        /// The key spec may miss some of the command's keys.
         const INCOMPLETE = 1 << 9;
-        /// The flags depend on the arguments.
+        /// The flags of the key depend on the command's arguments.
         const VARIABLE_FLAGS = 1 << 10;
     }
 }

@@ -82,7 +82,7 @@ pub struct FieldWrite<'a> {
 pub enum Lookup<'a> {
     /// The value of a field that has not expired.
     Live(Element<'a>),
-    /// The field is due, but not yet removed: for clients it is absent.
+    /// The field has expired (is due), but is not yet removed: for clients it is absent.
     Due,
     /// The hash has no such field.
     Absent,
@@ -305,8 +305,8 @@ impl Hash {
         }
     }
 
-    /// Returns the value and deadline (Unix milliseconds) of `field`, due or not; `None` if absent.
-    /// O(1); packed, O(bytes).
+    /// Returns the value and deadline (Unix milliseconds) of `field`, expired or not; `None` if
+    /// absent. O(1); packed, O(bytes).
     #[inline]
     pub fn find(&self, field: &[u8], hasher: &Hasher) -> Option<(Element<'_>, Option<i64>)> {
         match &self.repr {
@@ -321,13 +321,13 @@ impl Hash {
         }
     }
 
-    /// Returns the value of `field`, due or not; `None` if absent. O(1); packed, O(bytes).
+    /// Returns the value of `field`, expired or not; `None` if absent. O(1); packed, O(bytes).
     #[inline]
     pub fn get(&self, field: &[u8], hasher: &Hasher) -> Option<Element<'_>> {
         self.find(field, hasher).map(|(value, _)| value)
     }
 
-    /// Looks up `field`; returns its value unless the field is due at `now_ms`. O(1); packed,
+    /// Looks up `field`; returns its value unless the field has expired at `now_ms`. O(1); packed,
     /// O(bytes).
     #[inline]
     pub fn look_up(&self, field: &[u8], now_ms: i64, hasher: &Hasher) -> Lookup<'_> {
@@ -338,7 +338,7 @@ impl Hash {
         }
     }
 
-    /// Returns a view of the fields that are not due at `now_ms`.
+    /// Returns a view of the fields that have not expired at `now_ms`.
     #[inline]
     pub fn live(&self, now_ms: i64) -> LiveFields<'_> {
         // If the nearest deadline is in the future, no field needs a check.
@@ -486,7 +486,7 @@ impl Hash {
         matches!(self.look_up(field, now_ms, hasher), Lookup::Due) && self.remove(field, hasher)
     }
 
-    /// Removes `field`, due or not. Returns false if it did not exist. O(1) amortised; packed,
+    /// Removes `field`, expired or not. Returns false if it did not exist. O(1) amortised; packed,
     /// O(bytes).
     pub fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
         let (pack, found, stride) = match &mut self.repr {
@@ -507,9 +507,9 @@ impl Hash {
         true
     }
 
-    /// Returns all fields with their values and deadlines, due ones too. A packed hash returns them
-    /// in the order of their deadlines; of equal deadlines, the one set last comes first. Fields
-    /// without a deadline come last, in the order of insertion. A table returns fields in no
+    /// Returns all fields with their values and deadlines, expired ones too. A packed hash returns
+    /// them in the order of their deadlines; of equal deadlines, the one set last comes first.
+    /// Fields without a deadline come last, in the order of insertion. A table returns fields in no
     /// particular order.
     pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
         match self.parts() {
@@ -522,13 +522,13 @@ impl Hash {
         }
     }
 
-    /// Returns all fields and values, due ones too, in the order of [`Hash::fields`].
+    /// Returns all fields and values, expired ones too, in the order of [`Hash::fields`].
     pub fn iter(&self) -> impl Iterator<Item = (Element<'_>, Element<'_>)> {
         self.fields().map(|field| (field.name, field.value))
     }
 
-    /// Draws a field uniformly, due or not. Returns the field and its value; `None` if the hash is
-    /// empty. Expected O(1); packed, O(n).
+    /// Draws a field uniformly, expired or not. Returns the field and its value; `None` if the hash
+    /// is empty. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
         if self.is_empty() {
             return None;
@@ -547,7 +547,7 @@ impl Hash {
     }
 
     /// Visits `count` distinct fields chosen uniformly, or all fields if there are no more than
-    /// `count`. Due fields may be among them. Expected O(count); packed, O(n).
+    /// `count`. Expired fields may be among them. Expected O(count); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
@@ -620,7 +620,7 @@ impl Hash {
     }
 }
 
-/// The fields of a hash that are not due. See [`Hash::live`].
+/// The fields of a hash that have not expired. See [`Hash::live`].
 #[derive(Clone, Copy)]
 pub struct LiveFields<'a> {
     hash: &'a Hash,
@@ -634,7 +634,7 @@ impl<'a> LiveFields<'a> {
         self.due_until_ms.is_none_or(|now_ms| !is_due(deadline_ms, now_ms))
     }
 
-    /// Returns the number of fields that are not due. O(1) if no field is due, else O(n).
+    /// Returns the number of fields that have not expired. O(1) if no field has expired, else O(n).
     pub fn count(self) -> usize {
         match self.due_until_ms {
             None => self.hash.len(),
@@ -642,14 +642,15 @@ impl<'a> LiveFields<'a> {
         }
     }
 
-    /// Returns the fields that are not due, with their values, in the order of [`Hash::fields`].
+    /// Returns the fields that have not expired, with their values, in the order of
+    /// [`Hash::fields`].
     pub fn iter(self) -> impl Iterator<Item = (Element<'a>, Element<'a>)> {
         let live = self.hash.fields().filter(move |field| self.has(field.deadline_ms));
         live.map(|field| (field.name, field.value))
     }
 
-    /// Visits the fields at `cursor` that are not due. Returns the next cursor, 0 at the end. A
-    /// packed hash is visited in one call. Fields that exist from the first call to the last are
+    /// Visits the fields at `cursor` that have not expired. Returns the next cursor, 0 at the end.
+    /// A packed hash is visited in one call. Fields that exist from the first call to the last are
     /// visited. O(1); packed, O(n).
     pub fn scan(self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         let Some(table) = self.hash.table() else {

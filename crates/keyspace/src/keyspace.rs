@@ -495,9 +495,9 @@ impl Keyspace {
         counts
     }
 
-    /// Removes due keys and due fields of one locked shard in a step bounded by `budget`, beginning
-    /// at `at`. Puts the removed keys in `swept`; they should be dropped after the shard is
-    /// unlocked. Returns the point at which the next step starts, `None` when the shard is
+    /// Removes expired (due) keys and fields of one locked shard in a step bounded by `budget`,
+    /// beginning at `at`. Puts the removed keys in `swept`; they should be dropped after the shard
+    /// is unlocked. Returns the point at which the next step starts, `None` when the shard is
     /// finished. A shard in which nothing ever expires costs its lock and a load per database.
     pub fn sweep_due(
         &self,
@@ -525,10 +525,11 @@ impl Keyspace {
     }
 }
 
-/// The most due fields that a sweep removes from one hash before it unlocks the shard.
+/// The most expired fields that a sweep of active expiry removes from one hash before it unlocks
+/// the shard.
 const SWEPT_FIELDS_MAX: usize = 32;
 
-/// The expired keys and fields that sweeps have removed.
+/// The expired keys and fields that sweeps of active expiry have removed.
 pub struct SweepResult {
     due_ms: i64,
     /// The number of the database that the last step swept.
@@ -596,7 +597,7 @@ impl SweepResult {
     }
 }
 
-/// The fields that one step of a sweep removed from one hash.
+/// The fields that one step of active expiry removed from one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFields {
     /// The hash's key.
@@ -605,7 +606,8 @@ pub struct SweptFields {
     pub fields: Vec<Box<[u8]>>,
 }
 
-/// A sweep of one database in one shard that records the changes of the keys' size marks.
+/// A sweep of active expiry over one database in one shard that records the changes of the keys'
+/// size marks.
 struct CountedSweep<'a> {
     keyspace: &'a Keyspace,
     db: usize,
@@ -664,7 +666,7 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
     }
 }
 
-/// The point at which the next step of a sweep of the keyspace starts.
+/// The point at which the next step of active expiry's sweep over the keyspace starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepPoint {
     /// The number of the shard that the next step sweeps.

@@ -1,7 +1,7 @@
 //! Amounts of memory as text, as people write them in configuration files and INFO shows them:
 //! `100mb`, `1.50M`.
 
-/// The maximum number of digits of an amount.
+/// The maximum number of digits of an amount of memory.
 const DIGITS_MAX: usize = 127;
 
 /// Parses an amount of memory to bytes: digits and a unit, in either case. The units `k` `m` `g`

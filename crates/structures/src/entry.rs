@@ -698,7 +698,7 @@ impl<V: Held> Occupied<'_, Entry<V>> {
 
 impl<V: Held> Table<Entry<V>> {
     /// Borrows the object at `place` mutably, like [`Occupied::into_object_mut`]; `None` if the
-    /// value is no object. O(1).
+    /// value is not an object. O(1).
     #[inline]
     pub fn object_mut(&mut self, place: Place) -> Option<&mut V> {
         self.occupied(place).into_object_mut()

@@ -679,7 +679,7 @@ mod tests {
         ]
     }
 
-    /// Applies `op` to the listpack and to its twin. Indices are taken modulo the length.
+    /// Applies `op` to the listpack and to its twin, a vector. Indices are taken modulo the length.
     fn apply(op: Op, listpack: &mut Listpack, twin: &mut Vec<Vec<u8>>) -> Result<(), PackFull> {
         let place = |at: usize, twin: &Vec<Vec<u8>>| at % (twin.len() + 1);
         let cursor = |at: usize, listpack: &Listpack| listpack.seek(at).unwrap_or(listpack.end());

@@ -163,7 +163,7 @@ impl<T> Lock<T> {
         self.value.get_mut()
     }
 
-    /// Takes the value out of the lock, which no longer exists then.
+    /// Consumes the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

@@ -680,7 +680,7 @@ mod tests {
         ]
     }
 
-    /// Applies `op` to the list and to its twin. Indices are taken modulo the length.
+    /// Applies `op` to the list and to its twin, a vector. Indices are taken modulo the length.
     fn apply(op: Op, list: &mut Quicklist, twin: &mut Vec<Vec<u8>>) {
         let place = |at: usize, twin: &[Vec<u8>]| at % (twin.len() + 1);
         match op {

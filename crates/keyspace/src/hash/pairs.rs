@@ -23,7 +23,7 @@ pub(super) struct Pairs {
     pairs_len_bytes: usize,
 }
 
-/// The state of the sweep of a table's due fields.
+/// The state of active expiry in a table of fields: the sweep of its due fields.
 #[derive(Clone)]
 pub(super) struct Due {
     /// The time in Unix milliseconds before which no sweep is needed.

@@ -23,8 +23,9 @@ fn check_listpack(pack: &Listpack, twin: &[Vec<u8>]) {
     assert!(pack.iter().rev().map(text).eq(twin.iter().rev().cloned()));
 }
 
-/// Edits a listpack by the script `data` and compares it with its twin after each operation. The
-/// listpack is initially `data` itself if these bytes are a valid listpack, else empty.
+/// Edits a listpack by the script `data` and compares it with its twin, a vector, after each
+/// operation. The listpack is initially `data` itself if these bytes are a valid listpack, else
+/// empty.
 pub fn fuzz_listpack(data: &[u8]) {
     let mut pack = Listpack::from_bytes(data.into()).unwrap_or_default();
     let mut twin: Vec<Vec<u8>> = pack.iter().map(text).collect();
@@ -85,8 +86,8 @@ pub fn fuzz_listpack(data: &[u8]) {
     }
 }
 
-/// Edits an intset by the script `data` and compares it with its twin after each operation. The
-/// intset is initially `data` itself if these bytes are a valid intset, else empty.
+/// Edits an intset by the script `data` and compares it with its twin, a tree set, after each
+/// operation. The intset is initially `data` itself if these bytes are a valid intset, else empty.
 pub fn fuzz_intset(data: &[u8]) {
     let mut set = Intset::from_bytes(data.into()).unwrap_or_default();
     let mut twin: BTreeSet<i64> = set.iter().collect();
@@ -143,8 +144,8 @@ fn check_quicklist(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
     assert_eq!(counts.iter().sum::<usize>(), twin.len());
 }
 
-/// Edits a quicklist by the script `data` and compares it with its twin after each operation. If
-/// `data` is also a valid listpack, it is the quicklist's first node.
+/// Edits a quicklist by the script `data` and compares it with its twin, a vector, after each
+/// operation. If `data` is also a valid listpack, it is the quicklist's first node.
 pub fn fuzz_quicklist(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let limit = NodeLimit::from_option(LIMITS[script.below(LIMITS.len())]);

@@ -76,7 +76,7 @@ impl Relocate<Pair> for MoveSome {
 }
 
 /// Changes a table of fields with values and deadlines by the script `data` and compares it with
-/// its twin.
+/// its twin, a tree map.
 pub fn fuzz_table(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let hash = if script.byte() < 128 { mixed } else { crowded };
@@ -157,7 +157,7 @@ fn put(
     twin.insert(field, (value, deadline_ms));
 }
 
-/// Changes members with scores by the script `data` and compares them with their twin.
+/// Changes members with scores by the script `data` and compares them with their twin, a tree map.
 pub fn fuzz_ranked_members(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let mut members = RankedMembers::new();
@@ -216,7 +216,7 @@ fn set(members: &mut RankedMembers, twin: &mut BTreeMap<Vec<u8>, f64>, member: V
     twin.insert(member, score);
 }
 
-/// The value of the twin of an entry.
+/// The value in the twin of an entry, which is a plain struct.
 #[derive(Clone, PartialEq, Debug)]
 enum Held {
     Bytes(Vec<u8>),
@@ -264,7 +264,8 @@ fn grow(entry: &mut Entry<Vec<u8>>, held: &mut Held, script: &mut Script<'_>) {
     }
 }
 
-/// Changes an entry, whose objects own memory, by the script `data` and compares it with its twin.
+/// Changes an entry, whose objects own memory, by the script `data` and compares it with its twin,
+/// a plain struct.
 pub fn fuzz_entry(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let (mut key, mut held, mut expiry_ms) = (script.text(), Held::read(&mut script), None);

@@ -17,7 +17,8 @@ pub struct Drain<E: Thin> {
     depth: u8,
     /// The index in the directory of the next segment.
     next_place: usize,
-    /// The segment whose elements are returned now, and the index of its next bucket.
+    /// The segment whose elements are returned now, and the index of its next bucket. `None` before
+    /// the first segment and after the last.
     current: Option<(Segment, usize)>,
     words: [u64; SLOTS],
     next_slot: usize,
