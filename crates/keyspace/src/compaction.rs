@@ -46,7 +46,7 @@ impl PageUse {
         self.used_bytes.reserve(SEGMENT_BLOCKS_MAX);
     }
 
-    /// Adds a block to the use of its page, unless the block is too long to move.
+    /// Adds a block's length to the bytes in use of its page, unless the block is too long to move.
     fn add(&mut self, block: TableBlock) {
         if block.len_bytes <= MOVED_LEN_BYTES_MAX {
             *self.used_bytes.entry(alloc::page_of(block.address)).or_default() += block.len_bytes as u32;

@@ -85,11 +85,12 @@ const CLOSED: u32 = 1;
 /// thread.
 const CLOSED_BUSY: u32 = 2;
 
-/// The flag of a thread that is outside the gate.
+/// The value of a thread's flag while the thread is outside the gate.
 const OUTSIDE: u32 = 0;
-/// The flag of a thread that is inside the gate, in a turn.
+/// The value of a thread's flag while the thread is inside the gate, in a turn.
 const INSIDE: u32 = 1;
-/// The flag of a thread inside the gate whose script has run for too long.
+/// The value of a thread's flag while the thread is inside the gate and its script has run for too
+/// long.
 const INSIDE_BUSY: u32 = 2;
 
 /// The condition that ends a thread's wait to enter the gate or to become its exclusive owner.
@@ -672,8 +673,8 @@ impl SharedPass<'_> {
     }
 }
 
-/// A pass that is outside the gate for a while. Dropping the guard enters the gate again;
-/// `patience` limits the wait.
+/// A guard of a pass that is outside the gate for a while. Dropping the guard enters the gate
+/// again; `patience` limits the wait.
 struct ReenterGuard<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,

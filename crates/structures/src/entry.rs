@@ -40,8 +40,8 @@ const MARK: u32 = 1 << 27;
 const GROWING: u32 = 1 << 28;
 const KEY_LEN_LONG: u16 = u16::MAX;
 const FIELD_BYTES: usize = 8;
-/// The alignment of blocks. It leaves four unused bits in an address, for the flags of a table
-/// word.
+/// The alignment in bytes of entries' blocks. It leaves four unused bits in a block's address, for
+/// the flags of the table's word.
 const BLOCK_ALIGN: usize = 16;
 
 #[repr(C)]

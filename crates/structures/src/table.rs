@@ -183,7 +183,7 @@ impl<E: Thin> Table<E> {
         at & !((1usize << (self.depth - self.directory[at].depth())) - 1)
     }
 
-    /// Returns all directory places of the segment whose first place is `first`.
+    /// Returns the indexes of all directory places of the segment whose first place is `first`.
     #[inline]
     fn places(&self, first: usize) -> std::ops::Range<usize> {
         first..first + (1 << (self.depth - self.directory[first].depth()))

@@ -157,8 +157,8 @@ impl Logic {
         result
     }
 
-    /// Writes the result over `parts` to `block`. The block must hold zeros, and no part may be
-    /// longer.
+    /// Writes the result of the operation for one block of bytes to `block`. `parts` are the
+    /// sources' bytes in this block. `block` must hold zeros, and no part may be longer.
     fn apply_to_block(self, block: &mut [u8], parts: &[&[u8]]) {
         let Some((first, others)) = parts.split_first() else { return };
         match self {
@@ -199,8 +199,8 @@ impl Logic {
     }
 }
 
-/// Applies `work` to each byte of `block` that has a byte of `part` at the same index, and stores
-/// the result in `block`.
+/// Applies `work` to each byte of `block` and the byte of `part`, a source's bytes, at the same
+/// index. Stores the result in `block`; ignores bytes of `block` after the end of `part`.
 fn merge(block: &mut [u8], part: &[u8], work: impl Fn(u8, u8) -> u8) {
     block.iter_mut().zip(part).for_each(|(byte, &other)| *byte = work(*byte, other));
 }
@@ -209,7 +209,8 @@ fn or(block: &mut [u8], part: &[u8]) {
     merge(block, part, |a, b| a | b);
 }
 
-/// Applies AND to the whole `block`: unlike in [`merge`], `part` is treated as padded with zeros.
+/// Applies AND with `part`, a source's bytes, to the whole `block`: unlike in [`merge`], `part` is
+/// treated as padded with zeros.
 fn and(block: &mut [u8], part: &[u8]) {
     merge(block, part, |a, b| a & b);
     block[part.len()..].fill(0);

@@ -35,7 +35,8 @@ impl Twins {
         Self { source, replica }
     }
 
-    /// Runs a request and applies its record. Returns the reply and the record, one command a line.
+    /// Runs a request on the source and applies its record to the replica. Returns the reply and
+    /// the record, one command a line.
     fn run(&mut self, words: &[Vec<u8>]) -> (Value, Vec<String>) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let reply = decoded(&self.source.run_bytes(&words));
@@ -45,8 +46,8 @@ impl Twins {
         (reply, lines)
     }
 
-    /// Applies recorded commands and returns them, one a line. A recorded command may fail only if
-    /// the request itself failed; `request` is its reply.
+    /// Applies recorded commands to the replica and returns them, one a line. A recorded command
+    /// may fail only if the request itself failed; `request` is its reply.
     fn replay(&mut self, recorded: Recorded, request: &Value) -> Vec<String> {
         self.replica.now_ms = self.source.now_ms + LATER_MS;
         let mut lines = Vec::new();

@@ -17,8 +17,8 @@ use super::{Table, Thin};
 pub struct SweepBudget {
     /// The most segments to check, with or without due elements.
     pub segments_max: usize,
-    /// The most elements and parts to remove. The segment in which this number is reached is
-    /// finished.
+    /// The most elements and parts to remove. The sweep completes the segment in which it reaches
+    /// this number.
     pub elements_max: usize,
 }
 

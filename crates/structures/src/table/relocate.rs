@@ -78,7 +78,7 @@ impl<E: Thin> Table<E> {
         (next < self.directory.len()).then(|| (next as u64) << (POSITION_BITS - u32::from(self.depth)))
     }
 
-    /// Returns the block of the segment whose first place is `first`.
+    /// Returns the block of the segment whose first directory place is `first`.
     fn block_of(&self, first: usize) -> TableBlock {
         let segment = &self.directory[first];
         let len_bytes = counted_bytes(size_of_val(segment.buckets()));
