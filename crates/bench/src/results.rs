@@ -344,7 +344,7 @@ pub struct BesideSearches {
 pub enum LinkKind {
     /// The kernel's netem, between two network namespaces.
     Netem,
-    /// A thread of saker-bench that forwards the bytes.
+    /// A thread of saker-bench that forwards bytes between load generator and server.
     Relay,
 }
 

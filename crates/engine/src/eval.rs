@@ -448,7 +448,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(end)
     }
 
-    /// Runs a script as the exclusive owner of the keyspace, as a unit or as part of a transaction.
+    /// Runs a script as the exclusive owner of the keyspace, by itself or as part of a transaction.
     fn run_script_alone(
         &mut self,
         engine: &mut dyn ScriptEngine,

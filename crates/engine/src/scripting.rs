@@ -82,7 +82,8 @@ pub enum Lesson {
 /// The number of runs that a script makes as the exclusive owner of the keyspace after it needed
 /// many shards or a big copy.
 const ALONE_RUNS: u32 = 100;
-/// The value of `alone_runs` that means that all future runs are as the exclusive owner.
+/// The value of `alone_runs` with which a script always runs as the exclusive owner of the
+/// keyspace.
 const ALWAYS: u32 = u32::MAX;
 
 /// The results of the earlier runs of a script or function, shared by all threads.

@@ -103,10 +103,10 @@ impl Keyspace {
         true
     }
 
-    /// Calls `visit` with the next keys of `part` (a database's keys in one shard) in the snapshot
-    /// walk, about `entries_max`. Does not visit big values, but queues them for
-    /// [`Keyspace::walk_big`]. The caller must be inside the gate. O(entries), with the shard
-    /// locked.
+    /// Calls `visit` with about `entries_max` further keys of `part`, the keys of a database in one
+    /// shard, for a snapshot. Does not visit big values, but queues them for
+    /// [`Keyspace::walk_big`]. The calling thread has entered the gate, so no exclusive owner runs.
+    /// O(entries), with the shard locked.
     pub fn walk_part(&self, part: Part, entries_max: usize, visit: impl FnMut(&KeyEntry)) -> Stepped {
         match self.lock_unless_busy(part.shard()) {
             Some(mut shard) => self.snapshot.walk_part(&mut shard, part, entries_max, visit),

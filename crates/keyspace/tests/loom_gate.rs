@@ -46,8 +46,9 @@ impl Guarded {
         Arc::new(Self { gate: Gate::new(2), owners: Pair::new(), turns: [Pair::new(), Pair::new()] })
     }
 
-    /// Runs a turn of thread `index` inside the gate: it reads the owners' pair and changes the
-    /// thread's own pair.
+    /// Runs a turn of thread `index` inside the gate, which exclusive owners of the keyspace wait
+    /// for. The turn reads the two values that owners write, and changes the two values of its own
+    /// thread.
     fn turn(&self, index: usize) {
         let _pass = self.gate.shared(index);
         self.owners.read();

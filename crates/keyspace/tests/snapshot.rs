@@ -311,8 +311,8 @@ impl Walked {
         }
     }
 
-    /// Moves the blocks of a shard. Pages seem sparse, because the blocks of other shards in them
-    /// are not counted.
+    /// Compacts the memory of a shard: moves its blocks out of sparse pages. All pages seem sparse
+    /// here, because blocks of other shards in the same page are not counted.
     fn compact(&mut self) {
         let shard = self.rng.usize(0..SHARD_COUNT);
         let mut locked = self.keyspace.lock(shard);

@@ -466,9 +466,9 @@ mod tests {
         feed_running(input, cuts, &[], limits)
     }
 
-    /// Parses `input` as [`feed`] does. At each cut, at most the number of complete requests given
-    /// in `runs` run. The others are parsed again with more bytes, as after a request that blocks
-    /// its client. At the end of the input all run.
+    /// Parses `input` in pieces as [`feed`] does. After each piece, at most as many complete
+    /// requests run as `runs` gives; the others are parsed again with the next piece. After the
+    /// last piece, all requests run.
     fn feed_running(input: &[u8], cuts: &[usize], runs: &[usize], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         let mut spans = vec![Span { start: 7, len: 7 }];

@@ -130,8 +130,8 @@ impl RankedMembers {
         self.table.ticket()
     }
 
-    /// Visits about the next `members_max` members of the snapshot's walk with their scores, in any
-    /// order. Returns true if there are more members.
+    /// Visits about `members_max` further members with their scores, in any order, for a snapshot.
+    /// Returns true if there are more members.
     pub fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(&[u8], f64)) -> bool {
         self.table.walk_next(members_max, |member| visit(member.bytes(), member.payload()))
     }

@@ -106,8 +106,8 @@ type Element = (usize, usize, usize);
 enum Request {
     /// RPUSH of these elements to their list.
     Push(Vec<Element>),
-    /// A pop of up to `elements_max` elements. It has `replies` replies, of which the last one
-    /// holds the elements.
+    /// A command that pops up to `elements_max` elements, such as LPOP with a count in a
+    /// transaction. The server sends `replies` replies to it; the last one holds the elements.
     Pop { elements_max: usize, replies: usize },
     /// BLMOVE to the client's own destination list.
     Move,

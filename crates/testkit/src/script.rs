@@ -47,7 +47,7 @@
 //! lists it among the command's replies with its kind of value. Without words it marks a reply that
 //! needs no description, such as `+OK`. [`Script::examples`] returns the examples.
 //!
-//! The replies are recorded from a real Redis ([`record`]), so a script states the behavior of
+//! The replies are recorded from a real Redis ([`mod@record`]), so a script states the behavior of
 //! Redis.
 
 use std::fmt;

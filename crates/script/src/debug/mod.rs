@@ -35,7 +35,8 @@ const WORDS_LOGGED_MAX: usize = 10;
 /// The start of Lua's name for the source of a script, in debug information.
 const SCRIPT_SOURCE: &[u8] = b"@user_script";
 
-/// Starts the debugger in a new state, for its script.
+/// Starts the debugger for `script` in the new Lua state `state`. Speaks to the user through
+/// `client`.
 pub(crate) fn begin(state: &mut State, script: &[u8], client: Box<dyn DebugClient>) {
     let stack = state.stack();
     stack.context().debugging.replace(Some(Box::new(DebugState::new(script, client))));

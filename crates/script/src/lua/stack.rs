@@ -943,7 +943,7 @@ pub(super) unsafe fn set_usual_hook(l: *mut ffi::lua_State) {
     unsafe { set_hook(l, INSTRUCTIONS_BETWEEN_INTERRUPTS) };
 }
 
-/// Handles the hook of a state whose lines are watched.
+/// Handles an event of a Lua hook. Raises an error in the script if the script must end.
 unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lua_Debug) {
     // SAFETY: Lua called with what describes the event.
     let event = unsafe { (*info).event };

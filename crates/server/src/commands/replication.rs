@@ -286,8 +286,8 @@ fn log_request(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'_>, change: &str) {
     log_role(ctx, args, &format!("{change} (user request from"));
 }
 
-/// Logs a change of the role: `begin`, a description of the client, and the end of the parenthesis
-/// that `begin` opens.
+/// Logs a change of the role. The line is `begin`, which opens a parenthesis, a description of the
+/// client that requested the change, and the closing parenthesis.
 fn log_role(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'_>, begin: &str) {
     let own: Vec<&[u8]> = args.from(0).collect();
     let client = client_line(ctx.shared, &ctx.session.info, &own);

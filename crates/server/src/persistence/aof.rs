@@ -167,8 +167,8 @@ fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appende
 }
 
 /// Releases the replies that waited for a write or sync, resumes clients of WAITAOF, and reports
-/// errors. Also called without a write or sync, because a write of another thread may have failed,
-/// or a new base may have ended an error.
+/// errors. Also called without a write or sync: a write of another thread may have failed, or a
+/// rewrite may have replaced the file that could not be written.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.engine.log.confirm([(active.reader, appended.released())], outbox);
     shared.wake(outbox);

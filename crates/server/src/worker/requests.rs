@@ -278,8 +278,8 @@ impl Worker<'_> {
         None
     }
 
-    /// Handles the state in which the last request has left the client, such as blocked or closing,
-    /// and enforces the limits of the connection.
+    /// Handles the state of the client after its last request, such as blocked or closing, and
+    /// enforces the limits of the connection.
     pub(super) fn settle(&mut self, conn: ConnId) {
         if self.exceeds_output_limit(conn) {
             return self.close(conn);

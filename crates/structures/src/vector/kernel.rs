@@ -308,7 +308,7 @@ mod avx512 {
     }
 }
 
-/// The forms for NEON.
+/// The distance functions with NEON instructions, for aarch64.
 #[cfg(target_arch = "aarch64")]
 mod neon {
     use std::arch::aarch64::*;

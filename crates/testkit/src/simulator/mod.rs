@@ -102,7 +102,7 @@ const STACK_BYTES: usize = 512 * 1024;
 /// The number of yield points that a run may have for each of its operations, in addition to
 /// [`POINTS_MAX_MIN`]. A run with more yield points counts as an endless loop.
 const POINTS_PER_OPERATION_MAX: usize = 20_000;
-/// The number of yield points that every run may have, also one without operations.
+/// The number of yield points that a run may have in addition to those of its operations.
 const POINTS_MAX_MIN: usize = 5_000_000;
 
 /// Runs a scenario once, in all its lives (runs of the server process). Returns the texts of the
