@@ -2,6 +2,7 @@
 
 mod group;
 mod info;
+mod nack;
 mod pending;
 mod read;
 mod record;
@@ -32,6 +33,7 @@ pub static COMMANDS: &[&Command] = &[
     &read::XREADGROUP,
     &group::XGROUP,
     &pending::XACK,
+    &nack::XNACK,
     &pending::XPENDING,
     &pending::XCLAIM,
     &pending::XAUTOCLAIM,

@@ -36,7 +36,9 @@ use structures::walked_row::WalkedRow;
 
 use crate::freeing::FreeingSteps;
 
-pub use delivery::{Acknowledgement, Autoclaimed, Claim, Claimed, Deliveries, Delivery, Removal};
+pub use delivery::{
+    Acknowledgement, Autoclaimed, Claim, Claimed, Deliveries, Delivery, Release, ReleasedDeliveries, Removal,
+};
 pub use group::{Consumer, ConsumerIndex, Group, Pending};
 pub use id::{IdText, StreamId};
 use node::Node;

@@ -130,8 +130,8 @@ fn reply_group_in_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerG
         reply.integer(pending.deliveries as i64);
     }
     reply.bulk(b"consumers");
-    reply.array(group.consumer_count());
-    for consumer in group.consumers() {
+    reply.array(group.known_consumer_count());
+    for consumer in group.known_consumers() {
         reply.map(5);
         reply.bulk(b"name");
         reply.bulk(consumer.name());
@@ -218,7 +218,7 @@ fn xinfo_groups(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
         reply.bulk(b"name");
         reply.bulk(group.name());
         reply.bulk(b"consumers");
-        reply.integer(group.consumer_count() as i64);
+        reply.integer(group.known_consumer_count() as i64);
         reply.bulk(b"pending");
         reply.integer(group.pending_len() as i64);
         reply_progress(reply, stream, group);
@@ -249,8 +249,8 @@ fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
     let group = stream.group(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))?;
     let since = |then_ms: i64| now_ms.saturating_sub(then_ms).max(0);
     let reply = &mut ctx.reply;
-    reply.array(group.consumer_count());
-    for consumer in group.consumers() {
+    reply.array(group.known_consumer_count());
+    for consumer in group.known_consumers() {
         reply.map(4);
         reply.bulk(b"name");
         reply.bulk(consumer.name());

@@ -1,6 +1,8 @@
 //! Commands on the pending entries of consumer groups: acknowledging, listing, claiming.
 
-use keyspace::stream::{Claim, Claimed, ConsumerIndex, Deliveries, Group as ConsumerGroup, Pending};
+use keyspace::stream::{
+    Claim, Claimed, ConsumerIndex, Deliveries, Group as ConsumerGroup, Pending, Release, ReleasedDeliveries,
+};
 use keyspace::{Stream, StreamId};
 use resp::Reply;
 
@@ -90,6 +92,7 @@ fn xpending(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     match query.consumer.map(|name| group.find_consumer(name)) {
         None => reply_pending(reply, group, &query, now_ms, group.pending_from(query.start)),
         Some(None) => reply.empty_array(),
+        Some(Some(consumer)) if group.consumer(consumer).is_holder() => reply.empty_array(),
         Some(Some(consumer)) => {
             let own = group.consumer(consumer).pending_from(query.start);
             let record = |id| group.pending(id).expect("what a consumer has pending, its group has");
@@ -141,7 +144,7 @@ fn reply_pending_summary(reply: &mut Reply<'_>, group: &ConsumerGroup) {
     };
     reply_id(reply, first);
     reply_id(reply, last);
-    let busy = group.consumers().filter(|consumer| consumer.pending_len() > 0);
+    let busy = group.known_consumers().filter(|consumer| consumer.pending_len() > 0);
     reply.array(busy.clone().count());
     for consumer in busy {
         reply.array(2);
@@ -168,7 +171,8 @@ fn reply_pending<'p>(
         reply.array(4);
         reply_id(reply, id);
         reply.bulk(group.consumer(pending.consumer).name());
-        reply.integer(pending.idle_ms(now_ms).max(0));
+        // As in Redis, an entry that belongs to no consumer shows the time -1.
+        reply.integer(if group.is_released(pending) { -1 } else { pending.idle_ms(now_ms).max(0) });
         reply.integer(pending.deliveries as i64);
         count += 1;
     }
@@ -211,6 +215,9 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Err(no_key_or_group(args.get(1), args.get(2), ""));
     }
     let request = ClaimRequest::parse(args, now_ms)?;
+    if request.is_release(args) {
+        return release_again(ctx, args, &request);
+    }
     let Some(consumer) = named_consumer(ctx, key, group, args.get(3))? else { return Ok(()) };
     let (db, names) = (ctx.db.index(), GroupNames { key: key.bytes, group, consumer: args.get(3) });
     let mut changes = GroupChanges { new_consumer: consumer.is_new, ..GroupChanges::default() };
@@ -245,6 +252,24 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     changes.moved &= claimed == 0;
     ctx.effects.record.replace(db, |record| changes.record(record, stream, &names));
     ctx.changed_silently((claimed + gone) as u64);
+    Ok(())
+}
+
+/// Releases the entries of a claim that is the record of XNACK. Replies with their IDs.
+fn release_again(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &ClaimRequest) -> Result<(), CommandError> {
+    let Some(stream) = ctx.db.write::<Stream>(args.key(1))? else { return Ok(()) };
+    let deliveries = ReleasedDeliveries::Set(request.deliveries.unwrap_or(0));
+    let release = Release { deliveries, force: request.force };
+    let begun = ctx.reply.begin_array();
+    let mut released = 0;
+    for &id in &request.ids {
+        if stream.release(args.get(2), id, &release) == Claimed::Yes {
+            reply_id(&mut ctx.reply, id);
+            released += 1;
+        }
+    }
+    ctx.reply.end_array(begun, released);
+    ctx.changed_silently(released as u64);
     Ok(())
 }
 
@@ -334,6 +359,13 @@ impl ClaimRequest {
             request.delivered_ms = now_ms;
         }
         Ok(request)
+    }
+
+    /// Returns true if the claim is the record of XNACK: it is for the consumer with the empty name,
+    /// as of the time 0.
+    fn is_release(&self, args: &Args<'_>) -> bool {
+        let is_for_nobody = args.get(3).is_empty() && self.delivered_ms == 0;
+        is_for_nobody && self.force && self.reply == ClaimReply::Ids && self.deliveries.is_some()
     }
 
     fn claim(&self, consumer: ConsumerIndex, now_ms: i64) -> Claim {

@@ -70,12 +70,44 @@ pub enum Deliveries {
     Set(u64),
 }
 
-/// The outcome of [`Stream::claim`] for one entry.
+/// The parameters of making entries pending for no consumer: see [`Stream::release`].
+#[derive(Clone, Copy, Debug)]
+pub struct Release {
+    /// The effect on an entry's number of deliveries.
+    pub deliveries: ReleasedDeliveries,
+    /// True if an entry that is not pending becomes pending (FORCE).
+    pub force: bool,
+}
+
+/// The effect of a release on an entry's number of deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleasedDeliveries {
+    /// The number decreases by one.
+    Decrement,
+    /// The number stays unchanged.
+    Keep,
+    /// The number of deliveries becomes the given number.
+    Set(u64),
+}
+
+impl ReleasedDeliveries {
+    /// Returns the number of deliveries after the release. `before` is `None` for an entry that was
+    /// not pending.
+    fn after(self, before: Option<u64>) -> u64 {
+        match self {
+            Self::Decrement => before.unwrap_or(0).saturating_sub(1),
+            Self::Keep => before.unwrap_or(0),
+            Self::Set(count) => count,
+        }
+    }
+}
+
+/// The outcome of [`Stream::claim`] or [`Stream::release`] for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The entry now belongs to the consumer.
+    /// The entry now belongs to the consumer, or to no consumer.
     Yes,
-    /// The entry was not claimed, and nothing changed.
+    /// The entry was not claimed or released, and nothing changed.
     No,
     /// The entry was deleted from the stream. It is no longer pending.
     Gone,
@@ -105,6 +137,12 @@ pub enum Removal {
 
 /// The number of pending entries that XAUTOCLAIM checks for each one that it may claim.
 const ATTEMPTS_PER_CLAIM: usize = 10;
+
+/// Returns the number of deliveries after one more. The greatest number that XNACK sets and clients
+/// can read stays.
+fn next_count(deliveries: u64) -> u64 {
+    if deliveries == i64::MAX as u64 { deliveries } else { deliveries.wrapping_add(1) }
+}
 
 /// The numbers of a stream from which lags are computed.
 #[derive(Clone, Copy)]
@@ -328,7 +366,7 @@ impl Stream {
             if entry.is_some() {
                 let group = &mut self.groups[at];
                 let before = *group.pending(id).expect("what a consumer has pending, its group has");
-                let deliveries = before.deliveries.wrapping_add(1);
+                let deliveries = next_count(before.deliveries);
                 group.assign(id, Pending { delivered_ms: delivery.now_ms, deliveries, ..before });
             }
             each(id, entry);
@@ -356,13 +394,31 @@ impl Stream {
             None => return Claimed::No,
         };
         let deliveries = match claim.deliveries {
-            Deliveries::Increment => deliveries.wrapping_add(1),
+            Deliveries::Increment => next_count(deliveries),
             Deliveries::Keep => deliveries,
             Deliveries::Set(count) => count,
         };
         let Claim { consumer, delivered_ms, .. } = *claim;
         group.assign(id, Pending { delivered_ms, deliveries, consumer });
         group.set_active(consumer, Some(claim.now_ms));
+        Claimed::Yes
+    }
+
+    /// Makes an entry pending for no consumer (XNACK). An entry that is not pending becomes so only
+    /// with `force`. If the entry was deleted from the stream, removes it from the group's pending
+    /// entries. O(log n + entries of one node).
+    pub fn release(&mut self, group: &[u8], id: StreamId, release: &Release) -> Claimed {
+        let exists = self.entry(id).is_some();
+        let Some(group) = self.group_mut(group) else { return Claimed::No };
+        if !exists {
+            return if group.acknowledge(id) { Claimed::Gone } else { Claimed::No };
+        }
+        let before = match group.pending(id) {
+            Some(pending) => Some(pending.deliveries),
+            None if release.force => None,
+            None => return Claimed::No,
+        };
+        group.release(id, release.deliveries.after(before));
         Claimed::Yes
     }
 

@@ -12,6 +12,10 @@
 //! stores only the ID. Both are found and changed in O(log n). A record names a consumer by its
 //! index, which is the same for the life of the consumer.
 //!
+//! Entries that consumers released (XNACK) are pending for no consumer. They belong to a *holder*:
+//! a consumer with the empty name, last seen at the time 0. It exists while it has entries. Files
+//! and replicas without XNACK get an ordinary consumer, from which the entries are claimed.
+//!
 //! Invariants: an ID is in the group's list iff it is in the list of exactly the consumer that its
 //! record names. `by_name` has each consumer once, in the order of the names' bytes.
 //!
@@ -71,6 +75,12 @@ impl Consumer {
     /// never got an entry.
     pub fn active_ms(&self) -> Option<i64> {
         self.active_ms
+    }
+
+    /// Returns true if this stands for no consumer: it holds the entries that consumers released.
+    /// O(1).
+    pub fn is_holder(&self) -> bool {
+        self.name.is_empty() && self.seen_ms == 0
     }
 
     /// Returns the number of pending entries that the consumer owns. O(1).
@@ -176,6 +186,16 @@ impl Group {
         self.by_name.iter().map(|&index| self.consumer(index))
     }
 
+    /// Returns the consumers without the holder of released entries, sorted by name.
+    pub fn known_consumers(&self) -> impl Iterator<Item = &Consumer> + Clone {
+        self.consumers().filter(|consumer| !consumer.is_holder())
+    }
+
+    /// Returns the number of consumers without the holder of released entries. O(1).
+    pub fn known_consumer_count(&self) -> usize {
+        self.consumer_count() - usize::from(self.consumers().next().is_some_and(Consumer::is_holder))
+    }
+
     /// Finds the consumer with this name; `None` if there is none. O(log consumers).
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerIndex> {
         self.place_of(name).ok().map(|at| self.by_name[at])
@@ -212,7 +232,11 @@ impl Group {
     /// Removes a consumer and its pending entries. Returns the number of these entries; `None` if
     /// there is no consumer with this name. O(pending log n + consumers).
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
-        let index = self.by_name.remove(self.place_of(name).ok()?);
+        let place = self.place_of(name).ok()?;
+        if self.consumer(self.by_name[place]).is_holder() {
+            return None;
+        }
+        let index = self.by_name.remove(place);
         let consumer = self.consumers[index.0 as usize].take().expect("a named consumer is there");
         for (id, ()) in consumer.pending.from(StreamId::MIN) {
             self.pending.remove(id);
@@ -278,17 +302,44 @@ impl Group {
     pub fn assign(&mut self, id: StreamId, pending: Pending) {
         match self.pending.insert(id, pending) {
             Some(before) if before.consumer == pending.consumer => return,
-            Some(before) => drop(self.consumer_mut(before.consumer).pending.remove(id)),
+            Some(before) => self.remove_from_owner(id, before.consumer),
             None => {}
         }
         self.consumer_mut(pending.consumer).pending.insert(id, ());
+    }
+
+    /// Makes an entry pending for no consumer, as if it had been delivered at the time 0, with this
+    /// number of deliveries. O(log n).
+    pub fn release(&mut self, id: StreamId, deliveries: u64) {
+        let holder = self.find_consumer(b"").or_else(|| self.create_consumer(b"", 0));
+        let consumer = holder.expect("it was found or created");
+        self.assign(id, Pending { delivered_ms: 0, deliveries, consumer });
+    }
+
+    /// Returns true if the entry with this record is pending for no consumer. O(1).
+    pub fn is_released(&self, pending: &Pending) -> bool {
+        pending.delivered_ms == 0 && self.consumer(pending.consumer).name().is_empty()
+    }
+
+    /// Removes an entry from those of its consumer. Removes the holder of released entries with its
+    /// last entry.
+    fn remove_from_owner(&mut self, id: StreamId, owner: ConsumerIndex) {
+        let consumer = self.consumer_mut(owner);
+        consumer.pending.remove(id);
+        if consumer.is_holder() && consumer.pending_len() == 0 {
+            self.by_name.remove(0);
+            self.consumers[owner.0 as usize] = None;
+            if self.by_name.is_empty() {
+                self.consumers.clear();
+            }
+        }
     }
 
     /// Removes an entry from the pending entries of the group and of its consumer. Returns true if
     /// it was pending. O(log n).
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(id) else { return false };
-        self.consumer_mut(pending.consumer).pending.remove(id);
+        self.remove_from_owner(id, pending.consumer);
         true
     }
 }
@@ -307,6 +358,31 @@ mod tests {
 
     fn group() -> Group {
         Group::new(b"g", StreamId::MIN, None)
+    }
+
+    #[test]
+    fn released_entries_are_pending_for_no_consumer() {
+        let id = |ms| StreamId { ms, seq: 0 };
+        let mut group = Group::new(b"g", StreamId::MIN, None);
+        let c = group.create_consumer(b"c", 9).expect("a new name");
+        for ms in [1, 2] {
+            group.assign(id(ms), Pending { delivered_ms: 5, deliveries: 1, consumer: c });
+        }
+        group.release(id(1), 1);
+        group.release(id(3), 7);
+        let released = group.pending(id(3)).copied().expect("it is pending");
+        assert!(group.is_released(&released) && released.deliveries == 7);
+        assert_eq!((group.consumer(c).pending_len(), group.pending_len()), (1, 3));
+        assert_eq!((group.consumer_count(), group.known_consumer_count()), (2, 1));
+        assert_eq!(group.known_consumers().map(Consumer::name).collect::<Vec<_>>(), [b"c"]);
+        assert_eq!(group.remove_consumer(b""), None);
+        group.assign(id(1), Pending { delivered_ms: 5, deliveries: 2, consumer: c });
+        assert!(group.acknowledge(id(3)));
+        assert_eq!((group.consumer_count(), group.known_consumer_count()), (1, 1), "the holder is removed");
+        assert!(group.acknowledge(id(1)) && group.acknowledge(id(2)));
+        group.release(id(4), 0);
+        assert!(group.acknowledge(id(4)));
+        assert_eq!(group.consumer(c).name(), b"c");
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //!   consumers  count, then each: name | time seen | time active, -1 for never (from 7.2 on)
 //!              count of its pending entries, then 16 bytes of each ID
 //! ```
-//! From Redis 8.8 on, the IDs of entries that consumers returned follow the consumers. These
-//! entries are pending for no consumer; they are dropped here. Every other pending entry of a group
-//! must belong to exactly one consumer, and every entry of a consumer must be pending in the group.
+//! From Redis 8.8 on, the IDs of entries that consumers released follow the consumers. These
+//! entries are pending for no consumer. Every other pending entry of a group must belong to exactly
+//! one consumer, and every entry of a consumer must be pending in the group. Older forms, which are
+//! written here, store the released entries with a consumer whose name is empty.
 
 use keyspace::stream::{Group, Pending};
 use keyspace::{Stream, StreamId};
@@ -81,14 +82,13 @@ fn read_group<S: Source>(
         }
     }
     if kind == ValueType::StreamListpacks5 {
-        // These entries were returned by their consumers. Here an entry without a consumer is not
-        // pending.
         for _ in 0..reader.length()? {
             let id = from_raw(&reader.array()?);
             let at = pending.binary_search_by_key(&id, |pending| pending.id).map_err(|_| broken(reader))?;
             if std::mem::replace(&mut pending[at].taken, true) {
                 return Err(broken(reader));
             }
+            group.release(id, pending[at].deliveries);
         }
     }
     if pending.iter().all(|pending| pending.taken) { Ok(()) } else { Err(broken(reader)) }
