@@ -9,6 +9,7 @@ use structures::table::Table;
 
 use crate::args::Args;
 use crate::error::CommandError;
+use crate::field_sets::FieldSets;
 use crate::record::{ChangeRecord, RecordWriter};
 use crate::wait::{BlockingMode, Wait};
 
@@ -34,6 +35,8 @@ pub struct Ctx<'a> {
     pub origin: Origin,
     /// The keys that the client may read.
     pub readable: ReadableKeys,
+    /// The fieldsets of the client's session (HIMPORT). `None` without a session.
+    pub field_sets: Option<&'a FieldSets>,
 }
 
 /// The caller of a command.

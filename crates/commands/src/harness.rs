@@ -15,6 +15,7 @@ use resp::{Protocol, Reply, Span};
 use stdx::ByteQueue;
 use structures::table::SweepBudget;
 
+use crate::field_sets::FieldSets;
 use crate::keys::for_each_key;
 use crate::record::RecordedCommand;
 use crate::{
@@ -44,6 +45,8 @@ pub(crate) struct Harness {
     pub(crate) access_results: AccessResults,
     rng: fastrand::Rng,
     pub(crate) origin: Origin,
+    /// The fieldsets of the client.
+    pub(crate) field_sets: FieldSets,
 }
 
 impl Drop for Harness {
@@ -87,6 +90,7 @@ impl Harness {
             access_results: AccessResults::default(),
             rng: fastrand::Rng::with_seed(7),
             origin: Origin::Client,
+            field_sets: FieldSets::default(),
         }
     }
 
@@ -160,6 +164,7 @@ impl Harness {
             on_empty: BlockingMode::Reply,
             origin: self.origin,
             readable: crate::ReadableKeys::All,
+            field_sets: Some(&self.field_sets),
         };
         let result = (command.run)(&mut ctx, args);
         let words = || args.from(0).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");

@@ -19,6 +19,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 mod expire;
 mod get_set;
+mod import;
 
 /// The command table's records of all hash commands.
 pub static COMMANDS: &[&Command] = &[
@@ -50,6 +51,7 @@ pub static COMMANDS: &[&Command] = &[
     &get_set::HGETEX,
     &get_set::HSETEX,
     &get_set::HGETDEL,
+    &import::HIMPORT,
 ];
 
 static HSET: Command = Command {

@@ -9,6 +9,7 @@ mod block_or_reply_empty;
 mod collection;
 pub mod ctx;
 pub mod error;
+pub mod field_sets;
 pub mod generic;
 pub mod geo;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub mod zset;
 pub use args::Args;
 pub use ctx::{Changes, Ctx, EventClass, Handler, KeyEvent, LazyFreed, Origin, ReadableKeys, ValueLimits};
 pub use error::CommandError;
+pub use field_sets::FieldSets;
 pub use record::{ChangeRecord, RecordWriter, RecordedCommand};
 pub use table::Command;
 pub use wait::{Awaited, BlockFor, BlockingKey, BlockingMode, EmptyReply, Wait};

@@ -7,8 +7,8 @@
 //! [`ClientInfo::watch_dirty`] and [`Mode::BROKEN`]. The state that only the client's own thread
 //! needs is in `session.rs`.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use bitflags::bitflags;
 use resp::Protocol;
@@ -86,6 +86,8 @@ pub struct HeldBytes {
     pub queued_bytes: AtomicU64,
     /// Bytes of the client's watched keys, channels, and tracked prefixes.
     pub watched_and_subscribed_bytes: AtomicU64,
+    /// Bytes of the client's fieldsets (HIMPORT).
+    pub field_set_bytes: Arc<AtomicU64>,
     /// Bytes of the client's blocked request, including the client's entries in the queues of the
     /// keys; 0 while it is not blocked.
     pub blocked_bytes: AtomicU64,
@@ -286,7 +288,7 @@ impl ClientInfo {
 
     /// Returns the bytes that the client makes the server hold:
     /// - its own structures, unconsumed input and unsent output;
-    /// - the queued commands of a transaction;
+    /// - the queued commands of a transaction, and the fieldsets;
     /// - a blocked request with its places in the queues of its keys;
     /// - the names of its watched keys, channels and prefixes.
     ///
@@ -298,6 +300,7 @@ impl ClientInfo {
             + self.held.pending_output_bytes.load(Relaxed)
             + self.held.waiting_push_bytes.load(Relaxed)
             + self.held.queued_bytes.load(Relaxed)
+            + self.held.field_set_bytes.load(Relaxed)
             + self.held.watched_and_subscribed_bytes.load(Relaxed)
             + self.held.blocked_bytes.load(Relaxed)
     }

@@ -414,6 +414,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         // No command that runs under locks publishes messages, so none is sent before the script
         // has a log position.
         session.in_exec = true;
+        let field_sets = std::mem::take(&mut session.field_sets);
         self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
         let end = commands.run(engine, &run.call, out);
@@ -422,6 +423,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.propagation = Targets::all();
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
+        session.field_sets = field_sets;
         if is_busy {
             pass.end_busy();
         }
@@ -458,6 +460,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         pass: &mut TurnPass<'_, '_>,
     ) -> ScriptEnd {
         let is_in_transaction = std::mem::replace(&mut session.in_exec, true);
+        // A script begins without fieldsets, and its own end with it.
+        let field_sets = std::mem::take(&mut session.field_sets);
         if !is_in_transaction {
             self.commit.position = session.observed_position();
         }
@@ -478,6 +482,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.commit.roll_back(changes);
         }
         session.in_exec = is_in_transaction;
+        session.field_sets = field_sets;
         if !is_in_transaction {
             let shared = self.shared();
             if shared.log.is_attached() {

@@ -158,6 +158,8 @@ pub struct Caller<'a> {
     pub readable: ReadableKeys,
     /// The client, if it tracks the keys that this command reads (client-side caching).
     pub reader: Option<&'a Arc<TrackingClient>>,
+    /// The fieldsets of the client's session. `None` while a blocked client is served.
+    pub field_sets: Option<&'a commands::FieldSets>,
 }
 
 /// Locks, in addition to `locked`, all keys that serving blocked clients may use: for each of
@@ -257,8 +259,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Self::with_stats(shared, (thread, shared.threads.stats(thread)), seed, host)
     }
 
-    /// Creates the executor of a thread that counts in `stats` instead of the counters of its I/O
-    /// thread.
+    /// Creates the executor of a thread that counts in `stats`, not in its I/O thread's counters.
     pub fn with_stats(
         shared: &'s Shared,
         (thread, stats): (Option<usize>, &'s ThreadStats),
@@ -367,11 +368,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             origin: self.origin,
             readable: self.readable_keys(session, request),
             reader: reader_of(session, request.registered),
+            field_sets: Some(&session.field_sets),
         }
     }
 
-    /// Returns the context in which a caller's command accesses keys: this turn's time and the
-    /// caller's modes.
+    /// Returns the context of a caller's accesses to keys: this turn's time and the caller's modes.
     pub(crate) fn access_context(&self, caller: &Caller<'_>) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -425,6 +426,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 on_empty: caller.on_empty,
                 origin: caller.origin,
                 readable: caller.readable,
+                field_sets: caller.field_sets,
             };
             let result = handler(&mut ctx, &request.args);
             let missed_lock = ctx.db.has_missed_lock();
@@ -537,8 +539,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.run_unit(locked, session, handler, request, out)
     }
 
-    /// Runs a command that names keys by patterns, as the exclusive owner of the keyspace and
-    /// with all shards locked.
+    /// Runs a command that names keys by patterns, as the exclusive owner with all shards locked.
     #[cold]
     fn run_data_alone(
         &mut self,
@@ -819,8 +820,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Awaited::ALL.map(|awaited| awaited.is_satisfied_by(object))
     }
 
-    /// Runs a blocked client's request as if it had just arrived. Returns true if the client got
-    /// its reply.
+    /// Runs a blocked client's request as if it had just arrived. Returns true if it was served.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
         let is_replica = self.now.expiry_rule == ExpiryRule::Replica;
@@ -837,6 +837,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             origin: Origin::Client,
             readable: ReadableKeys::All,
             reader: blocked.reader.as_ref(),
+            field_sets: None,
         };
         let since = self.clock.now();
         let mut out = ByteQueue::new();

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use commands::FieldSets;
 use keyspace::Keyspace;
 use resp::Protocol;
 use stdx::ConnId;
@@ -100,6 +101,8 @@ pub struct Session {
     /// The watched keys of the client's next transaction, and formerly watched keys that are not
     /// yet removed from the table of watchers.
     pub watch: Option<Box<Watch>>,
+    /// The fieldsets of HIMPORT.
+    pub field_sets: FieldSets,
     /// The channels and patterns that the client is subscribed to; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// The level of the change log, such as synced, that changes must reach before replies that
@@ -117,6 +120,7 @@ const _: () = assert!(size_of::<Session>() <= SESSION_BYTES);
 impl Session {
     /// Creates the session of a client that has just connected.
     pub fn new(info: Arc<ClientInfo>, identity: Identity) -> Self {
+        let field_sets = FieldSets::shown_in(Arc::clone(&info.held.field_set_bytes));
         Self {
             conn: info.conn,
             id: info.id,
@@ -133,6 +137,7 @@ impl Session {
             debugging: Debugging::Off,
             transaction: None,
             watch: None,
+            field_sets,
             subscriptions: None,
             level: Level::default(),
             observed_position: Cell::new(0),

@@ -194,7 +194,7 @@ fn writers() -> BTreeSet<String> {
 fn name_of(line: &str) -> String {
     let words: Vec<String> = line.split(' ').map(str::to_uppercase).collect();
     match words[0].as_str() {
-        "XGROUP" => format!("{} {}", words[0], words[1]),
+        "HIMPORT" | "XGROUP" => format!("{} {}", words[0], words[1]),
         _ => words[0].clone(),
     }
 }

@@ -209,6 +209,7 @@ impl<'s, C: Clock> Lane<'s, C> {
             origin: Origin::Client,
             readable: ReadableKeys::All,
             reader: None,
+            field_sets: None,
         };
         let succeeded = self.executor.run_one(&mut locked, &caller, handler, request, &mut self.out);
         if self.executor.commit.is_pending() {

@@ -347,6 +347,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comman
     ctx.reply.set_protocol(Protocol::Resp2);
     let session = &mut *ctx.session;
     session.drop_transaction();
+    session.field_sets.clear();
     if ctx.pass.is_inside() {
         session.unwatch(watchers, keyspace);
     } else {

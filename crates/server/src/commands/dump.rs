@@ -328,6 +328,7 @@ mod tests {
             on_empty: ::commands::BlockingMode::Reply,
             origin: ::commands::Origin::Client,
             readable: ::commands::ReadableKeys::All,
+            field_sets: None,
         };
         assert!(restore(&mut ctx, &args).is_ok());
         drop(ctx);
