@@ -35,6 +35,11 @@
 //! - A consumer that XREADGROUP, XCLAIM or XAUTOCLAIM created and that got no entry: XGROUP
 //!   CREATECONSUMER.
 //! - XCLAIM and XAUTOCLAIM of deleted entries: one XACK for all, in place of an XCLAIM for each.
+//! - XADD with IDMP or IDMPAUTO, XIDMPRECORD and XCFGSET: XADD without it, and XACK for a group
+//!   that no stream has. This server reads the name of that group.
+//! - XNACK: XCLAIM for the consumer with the empty name, as of the time 0.
+//! - LMOVEM and BLMOVEM: LMOVE of one element, else a pop and a push. HIMPORT SET: HSET, after DEL
+//!   of a former hash.
 //! - Approximate trims: an exact trim without LIMIT, because clients may not combine LIMIT with
 //!   `=`.
 //! - Trims with DELREF: the same trim without DELREF, and XACK of the removed entries that were

@@ -1,6 +1,7 @@
 //! Commands on streams: the list of their records, the parsing of IDs, and the replies of entries.
 
 mod group;
+mod idempotent;
 mod info;
 mod nack;
 mod pending;
@@ -26,6 +27,8 @@ pub static COMMANDS: &[&Command] = &[
     &remove::XDELEX,
     &remove::XACKDEL,
     &write::XSETID,
+    &idempotent::XCFGSET,
+    &idempotent::XIDMPRECORD,
     &read::XLEN,
     &read::XRANGE,
     &read::XREVRANGE,

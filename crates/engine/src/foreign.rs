@@ -44,7 +44,7 @@ pub const COMMANDS: &[&str] = &[
     "topk.incrby", "topk.info", "topk.list", "topk.query", "topk.reserve", "trimslots", "ts.add", "ts.alter",
     "ts.create", "ts.createrule", "ts.decrby", "ts.del", "ts.deleterule", "ts.get", "ts.incrby", "ts.info",
     "ts.madd", "ts.mget", "ts.mrange", "ts.mrevrange", "ts.nrange", "ts.nrevrange", "ts.queryindex",
-    "ts.querylabels", "ts.range", "ts.read", "ts.revrange", "xcfgset", "xidmprecord",
+    "ts.querylabels", "ts.range", "ts.read", "ts.revrange", 
 ];
 
 /// The categories that modules add.

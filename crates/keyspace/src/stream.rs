@@ -26,6 +26,7 @@ mod delivery;
 mod group;
 mod id;
 mod id_map;
+mod idempotence;
 mod node;
 
 use std::collections::{VecDeque, vec_deque};
@@ -41,6 +42,7 @@ pub use delivery::{
 };
 pub use group::{Consumer, ConsumerIndex, Group, Pending};
 pub use id::{IdText, StreamId};
+pub use idempotence::{Idempotence, Message};
 use node::Node;
 pub use node::Pairs;
 
@@ -144,6 +146,8 @@ pub struct Stream {
     entries_added: u64,
     /// The consumer groups, sorted by name.
     groups: Vec<Group>,
+    /// The idempotent IDs; `None` if the stream never had any.
+    idempotence: Option<Box<Idempotence>>,
 }
 
 /// The state that a stream had, besides its entries, at the start of a walk.
@@ -225,6 +229,16 @@ impl Stream {
         self.range_rev(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
 
+    /// Returns the idempotent IDs of the entries; `None` if the stream never had any.
+    pub fn idempotence(&self) -> Option<&Idempotence> {
+        self.idempotence.as_deref()
+    }
+
+    /// Returns the idempotent IDs of the entries, to change them.
+    pub fn idempotence_mut(&mut self) -> &mut Idempotence {
+        self.idempotence.get_or_insert_default()
+    }
+
     /// Sets the last ID. Panics if an entry has a higher ID.
     pub fn set_last_id(&mut self, id: StreamId) {
         assert!(self.last_entry_id() <= id, "an entry has a higher ID");
@@ -252,10 +266,11 @@ impl Stream {
         Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups))
     }
 
-    /// Returns the number of entries, pending entries and consumers, an estimate of the cost of
-    /// freeing the stream. O(groups).
+    /// Returns the number of entries, pending entries, consumers and idempotent IDs: an estimate
+    /// of the cost of freeing the stream. O(groups).
     pub fn element_count(&self) -> usize {
-        self.len + self.groups().map(|group| group.pending_len() + group.consumer_count()).sum::<usize>()
+        let of_groups = self.groups().map(|group| group.pending_len() + group.consumer_count());
+        self.len + of_groups.sum::<usize>() + self.idempotence().map_or(0, Idempotence::len)
     }
 
     /// Returns the bytes that the stream owns outside its key's block. O(nodes + runs of pending
@@ -267,6 +282,7 @@ impl Stream {
             + self.nodes.iter().map(Node::memory_usage).sum::<usize>()
             + block(self.groups.capacity() * size_of::<Group>())
             + self.groups().map(Group::memory_usage).sum::<usize>()
+            + self.idempotence.as_ref().map_or(0, |all| all.memory_usage())
     }
 
     // Changing.

@@ -166,8 +166,12 @@ fn sorted(array: Value, size: usize) -> String {
 
 /// Replaces, in replies that describe a stream, values that are not recorded by null: the times at
 /// which consumers were seen and active, and the sizes of the stream's tree.
+/// Removes the facts about idempotent IDs: records have neither duplicates nor trimmed entries.
 fn forget_what_is_not_recorded(info: &mut Value) {
     let Value::Array(values) = info else { return };
+    if let Some(at) = values.iter().position(|value| value.as_bytes() == Some(b"idmp-duration")) {
+        values.drain(at..at + 2 * 6);
+    }
     for at in 0..values.len() {
         forget_what_is_not_recorded(&mut values[at]);
         let name = values[at].as_bytes().unwrap_or_default();

@@ -4,6 +4,7 @@ use keyspace::stream::Group as ConsumerGroup;
 use keyspace::{Stream, StreamId};
 use resp::Reply;
 
+use super::idempotent;
 use super::{no_group_of_key, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
@@ -63,7 +64,8 @@ fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
     let full = FullOption::parse(args)?;
     let reply = &mut ctx.reply;
-    reply.map(if full.is_some() { 9 } else { 10 });
+    let idempotence_facts = if stream.idempotence().is_some() { 6 } else { 0 };
+    reply.map(idempotence_facts + if full.is_some() { 9 } else { 10 });
     reply_facts(reply, stream);
     if let Some(FullOption { count_max }) = full {
         reply.bulk(b"entries");
@@ -90,8 +92,8 @@ fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// Writes the seven names and values with which both forms of XINFO STREAM begin, with and without
-/// FULL.
+/// Writes the names and values with which both forms of XINFO STREAM begin, with and without FULL:
+/// seven, and six more for a stream that has or had idempotent IDs.
 fn reply_facts(reply: &mut Reply<'_>, stream: &Stream) {
     let nodes = stream.node_count() as i64;
     reply.bulk(b"length");
@@ -108,6 +110,9 @@ fn reply_facts(reply: &mut Reply<'_>, stream: &Stream) {
     reply.integer(stream.entries_added() as i64);
     reply.bulk(b"recorded-first-entry-id");
     reply_id(reply, stream.first_entry_id());
+    if let Some(all) = stream.idempotence() {
+        idempotent::reply_facts(reply, all);
+    }
 }
 
 /// Writes a group with at most `count_max` of its pending entries, and at most `count_max` of each

@@ -7,6 +7,7 @@ use keyspace::{Stream, StreamId};
 use resp::Reply;
 
 use super::group::named_consumer;
+use super::idempotent;
 use super::read::{range_end, range_start};
 use super::record::{GroupChanges, GroupNames};
 use super::{no_key_or_group, parse_id, reply_entry, reply_id};
@@ -32,6 +33,9 @@ pub(super) static XACK: Command = Command {
 };
 /// Handles XACK: replies with the number of entries that were pending and are acknowledged now.
 fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if idempotent::apply_note(ctx, args)? {
+        return Ok(());
+    }
     let stream = ctx.db.read_to_write::<Stream>(args.key(1))?;
     let Some(group) = stream.and_then(|stream| stream.group_mut(args.get(2))) else {
         ctx.reply.integer(0);
@@ -361,8 +365,8 @@ impl ClaimRequest {
         Ok(request)
     }
 
-    /// Returns true if the claim is the record of XNACK: it is for the consumer with the empty name,
-    /// as of the time 0.
+    /// Returns true if the claim is the record of XNACK: it is for the consumer with the empty
+    /// name, as of the time 0.
     fn is_release(&self, args: &Args<'_>) -> bool {
         let is_for_nobody = args.get(3).is_empty() && self.delivered_ms == 0;
         is_for_nobody && self.force && self.reply == ClaimReply::Ids && self.deliveries.is_some()

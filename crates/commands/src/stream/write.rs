@@ -4,6 +4,7 @@ use keyspace::{
     Keep, NewId, ObjectType, References, Stream, StreamId, StreamLimits, StreamTrimmed, TrimEffort,
 };
 
+use super::idempotent::{self, IdempotentId};
 use super::record::RemovedEntries;
 use super::remove::references_word;
 use super::{IdArgument, parse_id, reply_id};
@@ -21,6 +22,7 @@ pub(super) static XADD: Command = Command {
         ("6.2.0", "takes NOMKSTREAM, MINID and LIMIT"),
         ("7.0.0", "takes IDs with an automatic sequence number (5-*)"),
         ("8.2.0", "takes KEEPREF, DELREF and ACKED"),
+        ("8.6.0", "takes IDMP and IDMPAUTO"),
     ]),
     group: Group::Stream,
     complexity: "O(1)",
@@ -34,6 +36,15 @@ pub(super) static XADD: Command = Command {
         Arg::key("key", 0),
         Arg::word("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
         REFERENCES,
+        Arg::one_of(
+            "idempotency",
+            &[
+                Arg::string("producer-id").token("IDMPAUTO"),
+                Arg::block("idmp", &[Arg::string("producer-id"), Arg::string("idempotent-id")]).token("IDMP"),
+            ],
+        )
+        .since("8.6.0")
+        .optional(),
         Arg::block(
             "trim",
             &[
@@ -51,7 +62,13 @@ pub(super) static XADD: Command = Command {
         Arg::one_of("id-selector", &[Arg::word("auto-id", "*"), Arg::string("id")]),
         Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple(),
     ],
-    recorded_forms: REFERENCE_FORMS,
+    recorded_forms: &[
+        RecordedForm::replaced("KEEPREF"),
+        RecordedForm::replaced("DELREF"),
+        RecordedForm::replaced("ACKED"),
+        RecordedForm::replaced("IDMP"),
+        RecordedForm::replaced("IDMPAUTO"),
+    ],
     run: xadd,
     ..Command::DEFAULT
 };
@@ -66,7 +83,13 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Ok(());
     }
     let (now_ms, db) = (u64::try_from(ctx.db.now_ms()).unwrap_or(0), ctx.db.index());
+    let message = request.idempotent.as_ref().map(IdempotentId::message);
     let stream = ctx.db.write_or_insert::<Stream>(key)?;
+    if let Some(id) = message.and_then(|message| idempotent::duplicate_of(stream, message, now_ms)) {
+        reply_id(&mut ctx.reply, id);
+        ctx.effects.record.replace(db, |_| {});
+        return Ok(());
+    }
     if stream.last_id() == StreamId::MAX {
         return Err(CommandError::Line(EXHAUSTED));
     }
@@ -75,10 +98,16 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let appended = stream.append(id, args.from(request.fields_at), limits);
     appended.map_err(|_| CommandError::Line("ERR Elements are too large to be stored"))?;
     reply_id(&mut ctx.reply, id);
+    if let Some(message) = message {
+        stream.idempotence_mut().add(message, id, now_ms);
+    }
     let trimmed = request.trim.map(|trim| trim_stream(stream, trim, ctx.effects));
     if !request.is_exact() {
         ctx.effects.record.replace(db, |record| {
             request.record(record, args, stream, id, &trimmed);
+            if let Some(message) = message {
+                idempotent::record_message(record, key.bytes, message, id);
+            }
         });
     }
     ctx.changed(EventClass::STREAM, "xadd", key);
@@ -283,8 +312,9 @@ fn record_references(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream,
 }
 
 /// A parsed request of XADD.
-struct AddRequest {
+struct AddRequest<'a> {
     id: NewId,
+    idempotent: Option<IdempotentId<'a>>,
     no_create: bool,
     trim: Option<Trim>,
     /// True if KEEPREF, DELREF or ACKED is given, with or without a trim.
@@ -293,7 +323,7 @@ struct AddRequest {
     fields_at: usize,
 }
 
-impl AddRequest {
+impl<'a> AddRequest<'a> {
     /// Returns true if the request leads to the same entry and the same trim on every copy of the
     /// stream.
     fn is_exact(&self) -> bool {
@@ -325,8 +355,9 @@ impl AddRequest {
     }
 
     #[inline]
-    fn parse(args: &Args<'_>, limits: &ValueLimits) -> Result<Self, CommandError> {
+    fn parse(args: &Args<'a>, limits: &ValueLimits) -> Result<Self, CommandError> {
         let (mut options, mut no_create, mut id) = (TrimOptions::default(), false, None);
+        let mut idempotent = None;
         let mut at = 2;
         while id.is_none() && at < args.len() {
             if args.get(at) == b"*" {
@@ -337,6 +368,8 @@ impl AddRequest {
             } else if args.is(at, "NOMKSTREAM") {
                 no_create = true;
                 at += 1;
+            } else if let Some(next) = IdempotentId::parse_at(&mut idempotent, args, at)? {
+                at = next;
             } else {
                 id = Some(match IdArgument::parse(args.get(at))? {
                     IdArgument::Ms(ms) => NewId::Given(StreamId { ms, seq: 0 }),
@@ -351,10 +384,18 @@ impl AddRequest {
         let Some(id) = id.filter(|_| words >= 2 && words.is_multiple_of(2)) else {
             return Err(CommandError::WrongArity("xadd"));
         };
+        if idempotent.is_some() && id != NewId::Auto {
+            let given = "ERR IDMP/IDMPAUTO can be used only with auto-generated IDs";
+            return Err(CommandError::Line(given));
+        }
         if id == NewId::Given(StreamId::MIN) {
             return Err(CommandError::Line("ERR The ID specified in XADD must be greater than 0-0"));
         }
-        Ok(Self { id, no_create, trim, names_references: options.references.is_some(), fields_at: at })
+        if let Some(idempotent) = &mut idempotent {
+            idempotent.complete(args.from(at));
+        }
+        let names_references = options.references.is_some();
+        Ok(Self { id, idempotent, no_create, trim, names_references, fields_at: at })
     }
 }
 

@@ -16,6 +16,7 @@
 //! Deleted entries are dropped. IDs must ascend, and the counts and IDs of the stream must fit its
 //! entries.
 
+use keyspace::stream::{Idempotence, Message};
 use keyspace::{Stream, StreamEntry, StreamId, StreamRest};
 use structures::listpack::element::{Element, append_encoded};
 use structures::listpack::{Iter, header, terminator};
@@ -67,25 +68,31 @@ pub(super) fn read<S: Source>(
     }
     groups::read(kind, reader, &mut stream)?;
     if matches!(kind, ValueType::StreamListpacks4 | ValueType::StreamListpacks5) {
-        pass_producers(reader)?;
+        read_idempotence(reader, &mut stream)?;
     }
     Ok(stream)
 }
 
-/// Skips data of Redis 8.6 by which it recognizes messages that a producer adds twice: settings,
-/// the messages of each producer, two counters. Saker's streams do not have this data.
-fn pass_producers<S: Source>(reader: &mut Reader<S>) -> Result<(), FormatError> {
-    let _seconds = reader.length()?;
-    let _messages_max = reader.length()?;
+/// Reads the idempotent IDs of Redis 8.6: two limits, the messages of each producer, two counters.
+/// Limits out of range become the nearest ones. No form that is written here has this data.
+fn read_idempotence<S: Source>(reader: &mut Reader<S>, stream: &mut Stream) -> Result<(), FormatError> {
+    let (duration_s, size_max) = (reader.length()?.clamp(1, 86_400), reader.length()?.clamp(1, 10_000));
+    let mut all = Idempotence::default();
+    all.configure(duration_s as u32, size_max as u32);
     for _ in 0..reader.length()? {
-        let _producer = reader.string()?;
+        let producer = reader.string()?;
         for _ in 0..reader.length()? {
-            let _message = reader.string()?;
-            read_id(reader)?;
+            let iid = reader.string()?;
+            let id = read_id(reader)?;
+            // At the time 0, no message has expired.
+            all.add(Message { producer: &producer, iid: &iid }, id, 0);
         }
     }
-    let _added = reader.length()?;
-    let _duplicates = reader.length()?;
+    let (added, duplicates) = (reader.length()?, reader.length()?);
+    all.set_counts(added, duplicates);
+    if added > 0 || !all.has_default_limits() {
+        *stream.idempotence_mut() = all;
+    }
     Ok(())
 }
 
