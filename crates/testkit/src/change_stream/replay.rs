@@ -107,6 +107,8 @@ const TIME_DEPENDENT: &[&str] = &[
     "BLPOP l% l1 0.01",
     "BLMOVE l% l1 LEFT RIGHT 0.01",
     "BLMPOP 0.01 2 l% l1 LEFT COUNT %",
+    "LMOVEM l% l1 LEFT LEFT COUNT % OBO",
+    "LMOVEM l1 l% RIGHT RIGHT EXACTLY % BULK",
     "BZPOPMIN z% z1 0.01",
     "BZMPOP 0.01 2 z% z1 MAX COUNT %",
     "XREADGROUP GROUP g1 carol BLOCK 10 STREAMS x% >",

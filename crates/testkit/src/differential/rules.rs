@@ -124,6 +124,7 @@ pub const RULES: &[&str] = &[
     "LPOS $list $value { [ RANK $index ] [ COUNT $count ] [ MAXLEN $count ] }",
     "LMOVE $list $list ( LEFT | RIGHT ) ( LEFT | RIGHT )",
     "RPOPLPUSH $list $list",
+    "LMOVEM $list $list ( LEFT | RIGHT ) ( LEFT | RIGHT ) [ ( COUNT | EXACTLY ) $count ( OBO | BULK ) ]",
     "LMPOP 2 $list $list ( LEFT | RIGHT ) [ COUNT $count ]",
     // Hashes.
     "HSET $hash < $field $value >",
