@@ -26,11 +26,14 @@ const SIZE_MAX_DEFAULT: u32 = 100;
 /// The maximum number of expired IDs that one addition removes.
 const EXPIRED_AT_ONCE_MAX: usize = 64;
 
+/// A name of a producer or an idempotent ID, shared by the orders that contain it.
+type Name = Arc<[u8]>;
+
 /// The messages of one producer.
 #[derive(Clone, Debug, Default)]
 struct Producer {
-    by_iid: BTreeMap<Arc<[u8]>, StreamId>,
-    by_age: BTreeSet<(StreamId, Arc<[u8]>)>,
+    by_iid: BTreeMap<Name, StreamId>,
+    by_age: BTreeSet<(StreamId, Name)>,
 }
 
 /// The idempotent IDs of a stream. See the module's documentation.
@@ -38,8 +41,8 @@ struct Producer {
 pub struct Idempotence {
     duration_s: u32,
     size_max: u32,
-    by_age: BTreeSet<(StreamId, Arc<[u8]>, Arc<[u8]>)>,
-    producers: BTreeMap<Arc<[u8]>, Producer>,
+    by_age: BTreeSet<(StreamId, Name, Name)>,
+    producers: BTreeMap<Name, Producer>,
     added: u64,
     duplicates: u64,
     /// The bytes of all names and IDs.
@@ -161,7 +164,7 @@ impl Idempotence {
             Some((name, _)) => Arc::clone(name),
             None => Arc::from(message.producer),
         };
-        let iid: Arc<[u8]> = Arc::from(message.iid);
+        let iid: Name = Arc::from(message.iid);
         self.text_bytes += name.len() + iid.len();
         let producer = self.producers.entry(Arc::clone(&name)).or_default();
         producer.by_iid.insert(Arc::clone(&iid), id);
