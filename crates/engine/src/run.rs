@@ -247,8 +247,7 @@ struct Serving {
     key: ReadyKey,
     /// The queue position of the first blocked client that was not visited yet.
     from: u64,
-    /// The queue position of the last client to serve, so that one change does not run a client's
-    /// request twice.
+    /// The queue position of the last client to serve. So a change runs a request only once.
     up_to: u64,
 }
 
