@@ -313,9 +313,7 @@ impl Changes {
     /// Adds the results of key accesses to these changes: raises their keyspace events, adds the
     /// changed keys and frees the removed values. O(results).
     pub fn absorb(&mut self, access_results: &mut AccessResults) {
-        // Deadlines stay for the engine, which takes them after the command.
-        let is_handled_here = |event: &mut AccessEvent| !matches!(event, AccessEvent::GotDeadline { .. });
-        for access_event in access_results.access_events.extract_if(.., is_handled_here) {
+        for access_event in access_results.access_events.drain(..) {
             match access_event {
                 AccessEvent::Expired(expired) => {
                     let key = expired.entry.key();
@@ -332,7 +330,6 @@ impl Changes {
                     self.raise(EventClass::MISSED, "keymiss", missed.db, &missed.key);
                 }
                 AccessEvent::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
-                AccessEvent::GotDeadline { .. } => unreachable!("they are left in the list"),
             }
         }
         self.absorb_displaced(access_results);

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use commands::ctx::{Audience, ChangedKey, DbChange, Flush};
 use commands::{Args, Changes, EventClass, KeyEvent};
 use keyspace::key::{KeyHash, shard_of};
-use keyspace::view::{AccessEvent, AccessResults};
+use keyspace::view::{AccessResults, Deadline};
 use keyspace::{Key, Keyspace, Locked, Shard};
 
 use crate::log::buffer::Chunk;
@@ -372,7 +372,7 @@ impl<'s> Commit<'s> {
     pub fn roll_back(&mut self, changes: u64) {
         self.unmarked = None;
         self.effects.absorb(&mut self.access_results);
-        self.access_results.access_events.clear();
+        self.access_results.deadlines.clear();
         self.effects.changes = changes;
         self.effects.record.begin(changes);
         self.effects.events.clear();
@@ -453,9 +453,10 @@ impl<'s> Commit<'s> {
     /// Returns true if the last command has effects that [`Commit::collect`] must process.
     #[inline]
     pub fn has_changes(&self) -> bool {
-        // One branch for all four.
+        // One branch for all five.
         let Changes { changed_keys, events, db_changes, .. } = &self.effects;
-        (changed_keys.len() | events.len() | db_changes.len() | self.access_results.access_events.len()) != 0
+        let AccessResults { access_events, deadlines, .. } = &self.access_results;
+        (changed_keys.len() | events.len() | db_changes.len() | access_events.len() | deadlines.len()) != 0
     }
 
     /// Returns true if the current command or transaction has notifications or ready keys for
@@ -474,7 +475,7 @@ impl<'s> Commit<'s> {
         if !self.effects.db_changes.is_empty() {
             self.forget_local_deadlines();
         }
-        if !self.access_results.access_events.is_empty() {
+        if !self.access_results.deadlines.is_empty() {
             self.take_local_deadlines();
         }
         self.effects.absorb(&mut self.access_results);
@@ -508,11 +509,8 @@ impl<'s> Commit<'s> {
     fn take_local_deadlines(&mut self) {
         let role = &self.shared.server_state.role;
         let is_replica = role.is_replica.load(Relaxed);
-        let is_deadline = |event: &mut AccessEvent| matches!(event, AccessEvent::GotDeadline { .. });
-        for event in self.access_results.access_events.extract_if(.., is_deadline) {
-            if let AccessEvent::GotDeadline { key, at_ms } = event
-                && is_replica
-            {
+        for Deadline { key, at_ms } in self.access_results.deadlines.drain(..) {
+            if is_replica {
                 role.local_deadlines.note((key.db, key.key), at_ms);
             }
         }

@@ -55,6 +55,8 @@ pub struct AccessResults {
     pub expired_fields: u64,
     /// The events that accesses to keys have caused, in the order of the accesses.
     pub access_events: Vec<AccessEvent>,
+    /// The deadlines that keys got under [`ExpiredAccess::RemoveOnAccess`].
+    pub deadlines: Vec<Deadline>,
     /// True if reads that find no key are recorded as events.
     pub wants_missed: bool,
     /// True if the creation of a key is recorded as an event.
@@ -75,13 +77,14 @@ pub enum AccessEvent {
     Missed(DbKey),
     /// The key was created.
     Created(DbKey),
-    /// The key got a deadline under [`ExpiredAccess::RemoveOnAccess`].
-    GotDeadline {
-        /// The key that got the deadline.
-        key: DbKey,
-        /// The deadline of the key, in Unix milliseconds.
-        at_ms: i64,
-    },
+}
+
+/// The deadline of a key.
+pub struct Deadline {
+    /// The key that has the deadline.
+    pub key: DbKey,
+    /// The time at which the key expires, in Unix milliseconds.
+    pub at_ms: i64,
 }
 
 /// The name of a key with its database.
@@ -775,7 +778,7 @@ impl<'k> View<'k> {
     #[cold]
     fn record_deadline(&mut self, key: Key<'_>, at_ms: i64) {
         let key = DbKey { db: self.index, key: key.bytes.into() };
-        self.access_results.access_events.push(AccessEvent::GotDeadline { key, at_ms });
+        self.access_results.deadlines.push(Deadline { key, at_ms });
     }
 }
 
