@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::progress::Session;
 
@@ -54,10 +56,12 @@ pub fn run_shown(command: &mut Command) -> Result<()> {
 }
 
 /// Runs `command` with its output on the terminal and passes each line of its standard output to
-/// `look`. After `limit`, kills it and returns [`Ended::Killed`].
+/// `look`. After `limit`, kills it with the processes that it started and returns
+/// [`Ended::Killed`].
 pub fn run_watched(command: &mut Command, limit: Duration, mut look: impl FnMut(&str)) -> Result<Ended> {
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", shown(command)))?;
+    // A group of its own, to which the processes belong that it starts.
+    command.stdout(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(command)))?;
     let output = child.stdout.take().context("its standard output")?;
     let (sender, lines) = mpsc::channel();
     // A process that the child left behind may keep the pipe open: nobody waits for this thread.
@@ -80,7 +84,7 @@ pub fn run_watched(command: &mut Command, limit: Duration, mut look: impl FnMut(
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                child.kill()?;
+                kill_process_group(Pid::from_child(&child), Signal::KILL)?;
                 child.wait()?;
                 return Ok(Ended::Killed);
             }
@@ -262,7 +266,7 @@ mod tests {
         assert_eq!(run("echo a; printf '\\377\\n'; echo b", long), (Ended::Succeeded, "a b".into()));
         assert_eq!(run("echo a; exit 3", long), (Ended::Failed, "a".into()));
         // The process in the background keeps the pipe open.
-        let stuck = run("echo a; sleep 100 & wait", Duration::from_secs(1));
+        let stuck = run("echo a; sleep 100 & wait", Duration::from_secs(10));
         assert_eq!(stuck, (Ended::Killed, "a".into()));
     }
 

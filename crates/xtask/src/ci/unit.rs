@@ -40,17 +40,16 @@ pub fn step(session: &Session) -> Result<Outcome> {
     let environment: Environment = Arc::new(environment);
     let mut counts = TestCounts::default();
     let mut repeats = Vec::new();
-    let threads = TESTS_PER_CORE * thread::available_parallelism().map_or(1, usize::from);
-    let threads = format!("--test-threads={threads}");
     for program in programs(session)? {
         println!("     Running {}", program.name());
         let mut failed = Vec::new();
         let mut slow = BTreeSet::new();
-        let ended = shell::run_watched(program.command(&environment).arg(&threads), PROGRAM_LIMIT, |line| {
-            counts.add(line);
-            failed.extend(failed_test(line).map(str::to_owned));
-            note_slow_test(line, &mut slow);
-        })?;
+        let ended =
+            shell::run_watched(program.command(&environment).arg(threads()), PROGRAM_LIMIT, |line| {
+                counts.add(line);
+                failed.extend(failed_test(line).map(str::to_owned));
+                note_slow_test(line, &mut slow);
+            })?;
         match ended {
             Ended::Succeeded => {}
             Ended::Failed => repeats.extend(program.repeats(failed, &environment)),
@@ -110,7 +109,7 @@ impl Program {
             let (program, environment) = (self.clone(), Arc::clone(environment));
             let run = Box::new(move |_: &Session| {
                 let mut command = program.command(&environment);
-                command.args(arguments).arg("--test-threads=1");
+                command.args(arguments).arg(threads());
                 let ended = shell::run_watched(&mut command, PROGRAM_LIMIT, |_| {})?;
                 ensure!(ended == Ended::Succeeded, "it ended again: {ended:?}");
                 Ok(())
@@ -176,6 +175,12 @@ fn program(line: &str) -> Result<Option<Program>> {
     }
     let folder = manifest.parent().unwrap_or(Path::new(".")).to_path_buf();
     Ok(Some(Program { folder, target: target.name, file }))
+}
+
+/// Returns the argument of a test program for the number of tests that run at the same time.
+fn threads() -> String {
+    let threads = TESTS_PER_CORE * thread::available_parallelism().map_or(1, usize::from);
+    format!("--test-threads={threads}")
 }
 
 /// Returns the name of the test that `line` of a test program's output reports as failed; `None`
