@@ -200,8 +200,8 @@ impl VectorSet {
         size_of::<Self>() + projection + self.len() * element + self.texts_len_bytes
     }
 
-    /// Converts the set to an iterator that frees it in steps. Parts that a copy shares are not freed.
-    /// O(1).
+    /// Converts the set to an iterator that frees it in steps, without the parts that a copy
+    /// shares. O(1).
     pub fn into_freed(self) -> FreeingSteps {
         Box::new(Arc::into_inner(self.index).into_iter().flat_map(VectorIndex::into_freed))
     }
