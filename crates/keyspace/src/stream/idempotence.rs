@@ -136,7 +136,7 @@ impl Idempotence {
     /// was added and is not expired at `now_ms`. O(log n).
     pub fn find_duplicate(&mut self, message: Message<'_>, now_ms: u64) -> Option<StreamId> {
         let id = self.get(message, now_ms)?;
-        self.duplicates += 1;
+        self.duplicates = self.duplicates.saturating_add(1);
         Some(id)
     }
 
@@ -170,7 +170,7 @@ impl Idempotence {
         producer.by_iid.insert(Arc::clone(&iid), id);
         producer.by_age.insert((id, Arc::clone(&iid)));
         self.by_age.insert((id, Arc::clone(&name), iid));
-        self.added += 1;
+        self.added = self.added.saturating_add(1);
         let has_too_many = producer.by_age.len() > self.size_max as usize;
         let oldest = producer.by_age.first().filter(|_| has_too_many).map(|(_, iid)| Arc::clone(iid));
         if let Some(iid) = oldest {
@@ -224,6 +224,15 @@ mod tests {
         assert_eq!((all.len(), all.producer_count(), all.added(), all.duplicates()), (2, 2, 2, 2));
         all.add(message("q", "b"), id(101_000), 101_000);
         assert_eq!((all.len(), all.producer_count()), (2, 1), "an addition removes expired ones");
+    }
+
+    #[test]
+    fn counts_stay_at_their_maximum() {
+        let mut all = Idempotence::default();
+        all.set_counts(u64::MAX, u64::MAX);
+        all.add(message("p", "a"), id(1), 1);
+        assert_eq!(all.find_duplicate(message("p", "a"), 1), Some(id(1)));
+        assert_eq!((all.added(), all.duplicates()), (u64::MAX, u64::MAX));
     }
 
     #[test]
