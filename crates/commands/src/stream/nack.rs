@@ -5,7 +5,7 @@
 //! from which the entries can be claimed as well.
 
 use keyspace::stream::{Claimed, Release, ReleasedDeliveries};
-use keyspace::{Stream, StreamId};
+use keyspace::{Key, Stream, StreamId};
 
 use super::record::{GroupChanges, GroupNames};
 use super::{no_key_or_group, parse_id};
@@ -48,25 +48,38 @@ fn xnack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Err(no_key_or_group(args.get(1), args.get(2), ""));
     }
     let request = ReleaseRequest::parse(args)?;
+    let released = release_entries(ctx, key, group, &request.ids, &request.release)?;
+    ctx.reply.integer(released.len() as i64);
+    Ok(())
+}
+
+/// Releases pending entries, and counts and records the changes. Returns the IDs of the released
+/// entries, in the order of `ids`.
+pub(super) fn release_entries(
+    ctx: &mut Ctx<'_>,
+    key: Key<'_>,
+    group: &[u8],
+    ids: &[StreamId],
+    release: &Release,
+) -> Result<Vec<StreamId>, CommandError> {
     let db = ctx.db.index();
-    let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
+    let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(Vec::new()) };
     let mut changes = GroupChanges::default();
-    for id in request.ids {
-        match stream.release(group, id, &request.release) {
+    for &id in ids {
+        match stream.release(group, id, release) {
             Claimed::Yes => changes.claimed.push(id),
             Claimed::Gone => changes.gone.push(id),
             Claimed::No => {}
         }
     }
-    let (released, gone) = (changes.claimed.len(), changes.gone.len());
+    let released = changes.claimed.clone();
     // An ID that is named twice has one record.
     changes.claimed.sort_unstable();
     changes.claimed.dedup();
     let names = GroupNames { key: key.bytes, group, consumer: b"" };
     ctx.effects.record.replace(db, |record| changes.record(record, stream, &names));
-    ctx.reply.integer(released as i64);
-    ctx.changed_silently((released + gone) as u64);
-    Ok(())
+    ctx.changed_silently((released.len() + changes.gone.len()) as u64);
+    Ok(released)
 }
 
 /// A parsed request of XNACK.

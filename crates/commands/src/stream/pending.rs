@@ -8,6 +8,7 @@ use resp::Reply;
 
 use super::group::named_consumer;
 use super::idempotent;
+use super::nack::release_entries;
 use super::read::{range_end, range_start};
 use super::record::{GroupChanges, GroupNames};
 use super::{no_key_or_group, parse_id, reply_entry, reply_id};
@@ -261,19 +262,11 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 /// Releases the entries of a claim that is the record of XNACK. Replies with their IDs.
 fn release_again(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &ClaimRequest) -> Result<(), CommandError> {
-    let Some(stream) = ctx.db.write::<Stream>(args.key(1))? else { return Ok(()) };
     let deliveries = ReleasedDeliveries::Set(request.deliveries.unwrap_or(0));
     let release = Release { deliveries, force: request.force };
-    let begun = ctx.reply.begin_array();
-    let mut released = 0;
-    for &id in &request.ids {
-        if stream.release(args.get(2), id, &release) == Claimed::Yes {
-            reply_id(&mut ctx.reply, id);
-            released += 1;
-        }
-    }
-    ctx.reply.end_array(begun, released);
-    ctx.changed_silently(released as u64);
+    let released = release_entries(ctx, args.key(1), args.get(2), &request.ids, &release)?;
+    ctx.reply.array(released.len());
+    released.into_iter().for_each(|id| reply_id(&mut ctx.reply, id));
     Ok(())
 }
 
@@ -310,6 +303,8 @@ struct ClaimRequest {
     min_idle_ms: i64,
     ids: Vec<StreamId>,
     delivered_ms: i64,
+    /// True if TIME set `delivered_ms`.
+    has_time: bool,
     deliveries: Option<u64>,
     force: bool,
     reply: ClaimReply,
@@ -325,6 +320,7 @@ impl ClaimRequest {
             // IDs end at the first word that is not an ID; options follow.
             ids: args.from(5).map_while(|text| parse_id(text, 0).ok()).collect(),
             delivered_ms: now_ms,
+            has_time: false,
             deliveries: None,
             force: false,
             reply: ClaimReply::Entries,
@@ -341,10 +337,11 @@ impl ClaimRequest {
                 1
             } else if has_value && args.is(at, "IDLE") {
                 let idle_ms = number(at + 1, "ERR Invalid IDLE option argument for XCLAIM")?;
-                request.delivered_ms = now_ms.wrapping_sub(idle_ms);
+                (request.delivered_ms, request.has_time) = (now_ms.wrapping_sub(idle_ms), false);
                 2
             } else if has_value && args.is(at, "TIME") {
-                request.delivered_ms = number(at + 1, "ERR Invalid TIME option argument for XCLAIM")?;
+                let time_ms = number(at + 1, "ERR Invalid TIME option argument for XCLAIM")?;
+                (request.delivered_ms, request.has_time) = (time_ms, true);
                 2
             } else if has_value && args.is(at, "RETRYCOUNT") {
                 let count = number(at + 1, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
@@ -366,9 +363,9 @@ impl ClaimRequest {
     }
 
     /// Returns true if the claim is the record of XNACK: it is for the consumer with the empty
-    /// name, as of the time 0.
+    /// name, with TIME 0.
     fn is_release(&self, args: &Args<'_>) -> bool {
-        let is_for_nobody = args.get(3).is_empty() && self.delivered_ms == 0;
+        let is_for_nobody = args.get(3).is_empty() && self.has_time && self.delivered_ms == 0;
         is_for_nobody && self.force && self.reply == ClaimReply::Ids && self.deliveries.is_some()
     }
 

@@ -33,7 +33,8 @@ impl GroupChanges {
     /// Writes commands that lead to the present state of the group and its consumer in `stream`.
     pub(super) fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, names: &GroupNames<'_>) {
         let Some(group) = stream.group(names.group) else { return };
-        if self.new_consumer && self.claimed.is_empty() {
+        // A claim creates its consumer, unless it may be read as the record of XNACK.
+        if self.new_consumer && (self.claimed.is_empty() || names.consumer.is_empty()) {
             record.command("XGROUP").word(b"CREATECONSUMER");
             record.words([names.key, names.group, names.consumer]);
         }
