@@ -173,7 +173,7 @@ static XGROUP_CREATECONSUMER: Command = Command {
 /// Handles XGROUP CREATECONSUMER: replies with 1 if the consumer is new.
 fn xgroup_createconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
-    let created = group_to_change(ctx, args)?.create_consumer(args.get(4), now_ms).is_some();
+    let created = group_to_change(ctx, args)?.create_known_consumer(args.get(4), now_ms).is_some();
     ctx.reply.integer(created.into());
     if created {
         ctx.changed_groups(CREATE_CONSUMER_EVENT, args.key(2));
@@ -249,7 +249,7 @@ fn group_to_change<'c>(ctx: &'c mut Ctx<'_>, args: &Args<'_>) -> Result<&'c mut 
 /// The consumer that a command names.
 pub(super) struct NamedConsumer {
     pub(super) index: ConsumerIndex,
-    /// True if the command created the consumer.
+    /// True if the command created the consumer, or the holder of released entries became it.
     pub(super) is_new: bool,
 }
 
@@ -264,11 +264,12 @@ pub(super) fn named_consumer(
     let now_ms = ctx.db.now_ms();
     let stream = ctx.db.write::<Stream>(key)?;
     let Some(group) = stream.and_then(|stream| stream.group_mut(group)) else { return Ok(None) };
-    if let Some(consumer) = group.find_consumer(name) {
-        group.see(consumer, now_ms);
-        return Ok(Some(NamedConsumer { index: consumer, is_new: false }));
+    let known = group.find_consumer(name).filter(|&index| !group.consumer(index).is_holder());
+    if let Some(index) = known {
+        group.see(index, now_ms);
+        return Ok(Some(NamedConsumer { index, is_new: false }));
     }
-    let consumer = group.create_consumer(name, now_ms);
+    let consumer = group.create_known_consumer(name, now_ms);
     ctx.changed_groups(CREATE_CONSUMER_EVENT, key);
     Ok(consumer.map(|index| NamedConsumer { index, is_new: true }))
 }

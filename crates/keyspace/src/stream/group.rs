@@ -229,6 +229,18 @@ impl Group {
         Some(index)
     }
 
+    /// Adds a consumer as [`Group::create_consumer`] does. If the name is that of the holder of
+    /// released entries, the holder becomes the consumer and keeps them. O(consumers).
+    pub fn create_known_consumer(&mut self, name: &[u8], seen_ms: i64) -> Option<ConsumerIndex> {
+        match self.find_consumer(name).filter(|&index| self.consumer(index).is_holder()) {
+            Some(holder) => {
+                self.see(holder, seen_ms);
+                Some(holder)
+            }
+            None => self.create_consumer(name, seen_ms),
+        }
+    }
+
     /// Removes a consumer and its pending entries. Returns the number of these entries; `None` if
     /// there is no consumer with this name. O(pending log n + consumers).
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
@@ -383,6 +395,18 @@ mod tests {
         group.release(id(4), 0);
         assert!(group.acknowledge(id(4)));
         assert_eq!(group.consumer(c).name(), b"c");
+    }
+
+    #[test]
+    fn the_holder_of_released_entries_becomes_a_consumer() {
+        let mut group = group();
+        group.release(id(1), 1);
+        let holder = group.find_consumer(b"").expect("it holds an entry");
+        assert_eq!(group.create_consumer(b"", 9), None);
+        assert_eq!((group.create_known_consumer(b"", 9), group.known_consumer_count()), (Some(holder), 1));
+        assert_eq!(group.create_known_consumer(b"", 9), None);
+        assert!(group.acknowledge(id(1)));
+        assert_eq!((group.consumer_count(), group.remove_consumer(b"")), (1, Some(0)));
     }
 
     #[test]
