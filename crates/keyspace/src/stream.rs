@@ -259,11 +259,12 @@ impl Stream {
         self.groups.iter_mut().for_each(|group| group.cap_entries_read(added));
     }
 
-    /// Converts the stream to an iterator that frees one node, or one run of pending entries, in
-    /// each step. O(groups).
+    /// Converts the stream to an iterator that frees one node, one run of pending entries, or the
+    /// idempotent IDs of one producer, in each step. O(groups).
     pub fn into_freed(self) -> FreeingSteps {
         let groups = self.groups.into_iter().flat_map(Group::into_freed);
-        Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups))
+        let idempotence = self.idempotence.into_iter().flat_map(|all| all.into_freed());
+        Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups).chain(idempotence))
     }
 
     /// Returns the number of entries, pending entries, consumers and idempotent IDs: an estimate

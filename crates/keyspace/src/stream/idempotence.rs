@@ -124,6 +124,12 @@ impl Idempotence {
         size_of::<Self>() + self.text_bytes + self.len() * 160 + self.producers.len() * 128
     }
 
+    /// Converts the idempotent IDs to an iterator that frees one producer, then one place in the
+    /// order by age, in each step. O(1).
+    pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
+        self.producers.into_iter().map(drop).chain(self.by_age.into_iter().map(drop))
+    }
+
     /// Sets the limits. If one of them changes, all idempotent IDs are removed. O(n).
     pub fn configure(&mut self, duration_s: u32, size_max: u32) {
         if (duration_s, size_max) != (self.duration_s, self.size_max) {
@@ -251,6 +257,19 @@ mod tests {
         all.configure(61, 2);
         assert!(all.is_empty() && all.added() == 4);
         assert_eq!((all.duration_s(), all.size_max(), all.text_bytes), (61, 2, 0));
+    }
+
+    #[test]
+    fn producers_are_freed_one_by_one() {
+        let mut all = Idempotence::default();
+        for (ms, producer) in [(1, "p"), (2, "q"), (3, "q")] {
+            all.add(message(producer, &ms.to_string()), id(ms), ms);
+        }
+        let name = Arc::downgrade(all.producers.keys().next_back().expect("there are two"));
+        let mut steps = all.into_freed();
+        assert_eq!(steps.by_ref().take(2 + 2).count(), 4);
+        assert!(name.upgrade().is_some(), "the order by age still has the name");
+        assert_eq!((steps.count(), name.upgrade()), (1, None));
     }
 
     #[test]
