@@ -57,6 +57,7 @@ const WAITING: &[&str] = &[
     "brpop",
     "blmove",
     "brpoplpush",
+    "blmovem",
     "blmpop",
     "bzpopmin",
     "bzpopmax",
