@@ -330,13 +330,15 @@ pub fn remove_temporary(shared: &Shared) {
 /// Records the result of the save in progress, which has ended.
 fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
+    let initiator = persistence.state().current.as_ref().map(|current| current.initiator);
+    // Locks the state of the append-only file, which must not be locked after the state of saves.
+    if result.is_ok() && initiator.is_some_and(|it| it != SaveInitiator::Foreground { way: Way::Owner }) {
+        date_files(shared);
+    }
     let mut state = persistence.state();
     let Some(current) = state.current.take() else { return };
     if current.initiator.is_background() {
         state.record.last_took_s = Some(current.since.elapsed().as_secs());
-    }
-    if result.is_ok() && current.initiator != (SaveInitiator::Foreground { way: Way::Owner }) {
-        date_files(shared);
     }
     match result {
         Ok(()) => {

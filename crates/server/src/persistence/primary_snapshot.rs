@@ -248,7 +248,7 @@ pub(super) fn alone_without_walks<R>(
                 return Err(NotReplaced::Kept("the server is shutting down".to_owned()));
             }
             // Another save or rewrite may have begun in between.
-            if shared.persistence.state().current.is_some() || shared.append_only.is_rewriting() {
+            if shared.append_only.is_rewriting() || shared.persistence.state().current.is_some() {
                 return Ok(None);
             }
             act(alone, &outbox).map(Some)
