@@ -93,8 +93,8 @@ impl<H: Run> Command<H> {
 
 impl<H: Copy> Command<H> {
     /// Returns the same command record with handlers of another type: `run` converts each of them.
-    /// So tables of several crates can be joined. Meant for start-up: the subcommands of the result
-    /// are leaked.
+    /// Used to join the tables of several crates at the start: the subcommands of the result are
+    /// leaked.
     pub fn map<T: Copy + 'static>(&self, run: impl Fn(H) -> T + Copy) -> Command<T> {
         let subcommands = self.subcommands.iter().map(|sub| &*Box::leak(Box::new(sub.map(run))));
         Command {

@@ -6,9 +6,9 @@
 //! changes are already in the data are appended. So a replica of this server never has a unit that
 //! this server lacks.
 //!
-//! When the server's history gets a new replication ID, the replicas of this server are
-//! disconnected. They reconnect with the former ID, and the reply names the new one. Otherwise they
-//! would count bytes of the new history under the former ID.
+//! The replicas of this server are disconnected when its history gets a new replication ID. They
+//! reconnect with the former ID, and the reply names the new one. Otherwise they would count bytes
+//! of the new history under the former ID.
 //!
 //! A promotion creates an ID that no other server knows. If this server then becomes a replica
 //! again, it returns to its previous history, if two conditions hold. It has appended no byte, and
