@@ -304,7 +304,7 @@ static VRANGE: Command = Command {
     name: "VRANGE",
     summary: "Returns elements of a vector set in the order of their bytes.",
     history: History::since("8.4.0"),
-    complexity: "O(N) with N being the number of elements",
+    complexity: "O(log(N)+M) with N elements in the vector set and M in the reply",
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     args: &[Arg::key("key", 0), Arg::string("start"), Arg::string("end"), Arg::integer("count").optional()],
@@ -341,18 +341,8 @@ fn vrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Ok(());
     };
     let index = set.index();
-    let mut names: Vec<&[u8]> = index
-        .slots()
-        .map(|slot| index.name(slot))
-        .filter(|name| start.is_before(name) && end.is_after(name))
-        .collect();
-    if count < names.len() {
-        if count > 0 {
-            names.select_nth_unstable(count - 1);
-        }
-        names.truncate(count);
-    }
-    names.sort_unstable();
+    let from = index.slots_by_name(|name| !start.is_before(name)).map(|slot| index.name(slot));
+    let names: Vec<&[u8]> = from.take_while(|name| end.is_after(name)).take(count).collect();
     ctx.reply.array(names.len());
     names.into_iter().for_each(|name| ctx.reply.bulk(name));
     Ok(())

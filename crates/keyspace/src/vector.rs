@@ -20,8 +20,9 @@ use crate::freeing::FreeingSteps;
 /// The number of the next set that is created.
 static NEXT_UID: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes of an element besides vector, links and texts: its node and its place in the names.
-const NODE_LEN_BYTES: usize = 128;
+/// The bytes of an element besides vector, links and texts: its node, and its places in the names
+/// and in their order.
+const NODE_LEN_BYTES: usize = 133;
 
 /// The attributes of an element after VADD or VSETATTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,8 +21,9 @@
 //!
 //! Costs: insertion and search O(log n) distances for a fixed `ef`; removal the distances between
 //! the neighbours of the node. No operation moves memory in proportion to the number of elements.
-//! Two do with a small factor: a pointer for each 64 chunks is copied when the last of them is
-//! full, and once for each version that a writer must not change.
+//! Three do with a small factor: a pointer for each 64 chunks is copied when the last of them is
+//! full, and once for each version that a writer must not change. With such a version, a pointer
+//! for each 64 to 128 names is copied, too.
 //!
 //! **Versions.** A clone is O(1): it shares all chunks (`chunks.rs`), and a writer copies those
 //! that it changes. So a search of a clone needs no lock while the original changes. With a clone
@@ -41,6 +42,7 @@ mod kernel;
 mod mix;
 mod names;
 mod near;
+mod order;
 mod projection;
 mod scan;
 mod search;
@@ -54,6 +56,7 @@ use arena::{Items, Lists, Rows};
 use form::Form;
 use mix::mix;
 use names::Names;
+use order::Order;
 
 /// The highest level of a node.
 const LEVEL_MAX: usize = 16;
@@ -241,6 +244,7 @@ pub struct VectorIndex {
     lists: Lists,
     nodes: Items<Node>,
     names: Names,
+    order: Order,
     /// The first and the last node in the order of insertion.
     first: u32,
     last: u32,
@@ -274,6 +278,7 @@ impl VectorIndex {
             lists: Lists::new(config.m * 2),
             nodes: Items::new(),
             names: Names::new(seed),
+            order: Order::default(),
             first: NONE,
             last: NONE,
             entry: NONE,
@@ -377,6 +382,7 @@ impl VectorIndex {
             self.remove_at(slot);
         }
         let slot = self.place(name, attributes.or(kept.as_deref()), norm);
+        self.order.insert(slot, &self.nodes);
         self.form.encode(&unit, self.rows.get_mut(slot));
         let upper = self.draw_levels(self.live(slot).uid);
         self.upper_len_bytes += upper.as_ref().map_or(0, |upper| upper.memory_usage());
@@ -396,6 +402,7 @@ impl VectorIndex {
         let slot = slot.0;
         self.unlink(slot);
         self.names.remove(slot, &mut self.nodes);
+        self.order.remove(slot, &self.nodes);
         let node = self.nodes.take(slot);
         match node.before {
             NONE => self.first = node.after,
@@ -486,11 +493,21 @@ impl VectorIndex {
         std::iter::successors(some(self.first), move |slot| some(self.live(slot.0).after))
     }
 
+    /// Iterates over the elements in the order of their names' bytes, from the first name for which
+    /// `is_before` is false. The names for which it is true must come first. O(log n) calls.
+    pub fn slots_by_name<F: FnMut(&[u8]) -> bool>(
+        &self,
+        is_before: F,
+    ) -> impl Iterator<Item = Slot> + use<'_, F> {
+        self.order.from(&self.nodes, is_before).map(Slot)
+    }
+
     /// Converts the index to steps that free it, each a bounded part. Parts that a clone shares
     /// are left to it. O(1).
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
-        let Self { rows, lists, nodes, names, .. } = self;
-        rows.into_freed().chain(lists.into_freed()).chain(nodes.into_freed()).chain(names.into_freed())
+        let Self { rows, lists, nodes, names, order, .. } = self;
+        let texts = nodes.into_freed().chain(names.into_freed()).chain(order.into_freed());
+        rows.into_freed().chain(lists.into_freed()).chain(texts)
     }
 
     /// Returns the memory that the index owns, in bytes, without the allocator's overhead. Memory
@@ -501,6 +518,7 @@ impl VectorIndex {
             + self.lists.memory_usage()
             + self.nodes.memory_usage()
             + self.names.memory_usage()
+            + self.order.memory_usage()
             + self.texts_len_bytes
             + self.upper_len_bytes
     }
@@ -514,7 +532,8 @@ impl VectorIndex {
         self.nodes.get(slot).expect("a slot names an element until it is removed")
     }
 
-    /// Creates a node with an empty row and without links, and enters its name.
+    /// Creates a node with an empty row and without links, and enters its name into the names, but
+    /// not into their order.
     fn place(&mut self, name: &[u8], attributes: Option<&[u8]>, norm: f32) -> u32 {
         let text: Box<[u8]> = [name, attributes.unwrap_or_default()].concat().into();
         self.texts_len_bytes += text.len();

@@ -13,6 +13,9 @@ impl VectorIndex {
         let slots: Vec<u32> = self.slots().map(|slot| slot.0).collect();
         assert_eq!(slots.len(), self.len);
         assert_eq!(self.nodes.free_len() + self.len, self.nodes.len());
+        let names: Vec<&[u8]> = self.slots_by_name(|_| false).map(|slot| self.name(slot)).collect();
+        assert_eq!(names.len(), self.len);
+        assert!(names.is_sorted_by(|a, b| a < b));
         let mut uid_before = 0;
         let mut level_counts = [0; LEVEL_MAX + 1];
         let mut upper_len_bytes = 0;

@@ -1,5 +1,6 @@
 //! Nodes as files store them, and the index rebuilt from them.
 
+use super::order::Order;
 use super::{Config, LEVEL_MAX, NONE, Slot, Upper, VectorIndex};
 use std::fmt;
 
@@ -170,6 +171,7 @@ impl Rebuild {
             return Err(ImageError::Uid);
         }
         self.index.chain_in_order(by_uid.iter().map(|(_, slot)| *slot));
+        self.index.order = Order::sorted(0..self.index.nodes.len() as u32, &self.index.nodes);
         let is_valid =
             !self.is_damaged && self.restore_links(&by_uid).is_some() && self.index.has_valid_links();
         if is_valid {
