@@ -134,7 +134,7 @@ struct ServerArguments {
     dbnum: u32,
 }
 
-/// The connections and the load.
+/// The connections to the server and the load on it.
 #[derive(Args, Debug)]
 struct LoadArguments {
     /// Connections of all threads together; with --cluster, clients with a connection to every
@@ -219,7 +219,8 @@ impl TlsArguments {
     }
 }
 
-/// The options that choose the requests to send. Without them, redis-benchmark's default tests run.
+/// The options of `saker-bench run` that choose the requests to send. Without them,
+/// redis-benchmark's default tests run.
 #[derive(Args, Debug)]
 struct What {
     /// Default tests, separated by commas: ping_inline, ping_mbulk, set, get, incr, lpush, rpush,
@@ -565,8 +566,8 @@ impl What {
     }
 
     /// Returns the key pattern that `name` stands for (`R`, `G`, `Z`, `S` or `P`); `None` for an
-    /// unknown name. A sequential pattern uses the counter with index `counter`. Returns an error
-    /// if the options of the pattern are out of range.
+    /// unknown name. A sequential pattern uses the counter with index `counter` for its next key.
+    /// Returns an error if the options of the pattern are out of range.
     fn pattern(&self, name: &str, counter: usize) -> Result<Option<KeyPattern>, BenchError> {
         let (min, max) = (self.key_minimum as f64, self.key_maximum as f64);
         let count = (self.key_maximum - self.key_minimum).saturating_add(1);

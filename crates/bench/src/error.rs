@@ -1,4 +1,4 @@
-//! The errors of a run. Each prints as one line for a person.
+//! The errors of a run or a study of saker-bench. Each prints as one line for a person.
 
 use std::fmt;
 use std::io;
@@ -15,20 +15,20 @@ pub enum BenchError {
     Connect {
         /// The address of the server.
         address: String,
-        /// The error that the operating system reported.
+        /// The error of the operating system on connecting.
         error: io::Error,
     },
     /// The server rejected the connection's first commands: the password, the database or the
     /// protocol. Holds the server's error or a description.
     Refused(String),
-    /// Ctrl-C ended the work before anything was measured, or after the partial result was
+    /// Ctrl-C ended the run or study before anything was measured, or after the partial result was
     /// returned.
     Interrupted,
     /// The run began but ended early. Its partial result was returned or printed before.
     Ended(String),
     /// The run completed but measured nothing useful. Its result was returned or printed before.
     Useless(String),
-    /// Another operation of the operating system failed, for example the start of a thread or of an
+    /// Another call of the operating system failed, for example the start of a thread or of an
     /// event loop.
     System(io::Error),
 }

@@ -128,8 +128,8 @@ pub fn report(result: &RunResult, decimals: usize) -> String {
     out.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Appends the resource usage of the client and the server, the requests of each node, the
-/// redirections and the hit rate.
+/// Appends to a report the resource usage of the client and the server, the requests of each node,
+/// the redirections and the hit rate.
 fn push_usage(out: &mut String, result: &RunResult) {
     let client = &result.client;
     let busy: Vec<String> = client.busy.iter().map(|busy| format!("{:.0} %", busy * 100.0)).collect();
@@ -170,7 +170,8 @@ fn push_usage(out: &mut String, result: &RunResult) {
     }
 }
 
-/// Appends the recall of searches, the memory per vector and the latency of other requests.
+/// Appends to a report the recall of searches, the memory per vector and the latency of requests
+/// that are not searches.
 fn push_vectors(out: &mut String, vectors: &VectorUse) {
     let VectorUse { rows, dimensions, neighbours, searches, .. } = vectors;
     push(out, format_args!("  vectors: {rows} of {dimensions} dimensions\n"));
@@ -194,8 +195,8 @@ fn push_vectors(out: &mut String, vectors: &VectorUse) {
     }
 }
 
-/// Appends the reasons to doubt the results: a client bottleneck, errors, unanswered requests, an
-/// early end.
+/// Appends to a report the reasons to doubt the results: a client bottleneck, errors, unanswered
+/// requests, an early end.
 fn push_warnings(out: &mut String, result: &RunResult) {
     if result.is_client_bound() {
         push(out, format_args!("  client-bound: {}\n", result.client.bound.reason));

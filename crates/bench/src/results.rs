@@ -28,7 +28,7 @@ pub struct RunResult {
     /// The number of error replies of each kind: the first word of the reply (`ERR`, `WRONGTYPE`,
     /// `OOM`). Replies that failed verification have the kind `VERIFY`.
     pub errors: BTreeMap<String, u64>,
-    /// The beginning of the first error reply, up to 256 bytes.
+    /// The beginning of the first error reply, up to 256 bytes; absent if there was none.
     pub first_error: Option<String>,
     /// The number of reads that found a value. A read is a GET, HGET, LPOP or another command that
     /// replies null for a missing value.
@@ -170,25 +170,25 @@ pub enum LoopMode {
 /// A summary of the latencies, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// The shortest latency.
+    /// The shortest latency, in microseconds.
     pub min_us: f64,
-    /// The arithmetic mean of the latencies.
+    /// The arithmetic mean of the latencies, in microseconds.
     pub mean_us: f64,
-    /// The median: 50 of 100 requests took at most this long.
+    /// The median latency in microseconds: half of the requests took at most this long.
     pub p50_us: f64,
-    /// The 75th percentile of the latencies.
+    /// The 75th percentile of the latencies, in microseconds.
     pub p75_us: f64,
-    /// The 90th percentile of the latencies.
+    /// The 90th percentile of the latencies, in microseconds.
     pub p90_us: f64,
-    /// The 95th percentile of the latencies.
+    /// The 95th percentile of the latencies, in microseconds.
     pub p95_us: f64,
-    /// The 99th percentile of the latencies.
+    /// The 99th percentile of the latencies, in microseconds.
     pub p99_us: f64,
-    /// The 99.9th percentile of the latencies.
+    /// The 99.9th percentile of the latencies, in microseconds.
     pub p99_9_us: f64,
-    /// The 99.99th percentile of the latencies.
+    /// The 99.99th percentile of the latencies, in microseconds.
     pub p99_99_us: f64,
-    /// The longest latency.
+    /// The longest latency, in microseconds.
     pub max_us: f64,
 }
 
@@ -300,16 +300,17 @@ pub struct ClusterUse {
     pub asked: u64,
 }
 
-/// The results of a run that concern a vector set.
+/// The results of a run with a vector set: its data, the recall of searches and the memory of
+/// vectors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VectorUse {
     /// The name of the vector set: its data and its quantization.
     pub set: String,
     /// The number of vectors of the data set, without the queries.
     pub rows: u64,
-    /// The number of dimensions.
+    /// The number of dimensions of each vector.
     pub dimensions: usize,
-    /// The EF of the searches; absent if it is not known.
+    /// The EF of the searches, their number of candidates; absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ef: Option<u32>,
     /// The number of neighbours that a search should find: the k of recall@k.
@@ -332,9 +333,9 @@ pub struct VectorUse {
 /// The requests of a mix with searches that are not searches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BesideSearches {
-    /// The number of these requests.
+    /// The number of requests that are not searches.
     pub requests: u64,
-    /// Their latencies.
+    /// The latencies of the requests that are not searches.
     pub latency: LatencySummary,
 }
 

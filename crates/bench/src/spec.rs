@@ -38,7 +38,7 @@ pub struct Target {
     pub db: u32,
     /// True if connections speak RESP3.
     pub resp3: bool,
-    /// The TLS settings; `None` for connections without TLS.
+    /// The TLS settings of the connections; `None` for connections without TLS.
     pub tls: Option<Tls>,
     /// True if the endpoint is a node of a cluster. The load generator asks it for the slot map and
     /// sends each request to the node that serves its key.
@@ -183,7 +183,7 @@ pub struct Load {
     pub connections: usize,
     /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// The limit at which the run ends: a number of requests or a duration.
+    /// The limit at which the run ends: a number of requests or a duration of the measured part.
     pub limit: Limit,
     /// The duration of the load before the measured part.
     pub warm_up: Duration,

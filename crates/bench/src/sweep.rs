@@ -3,8 +3,8 @@
 //! The search doubles the rate until a run misses the bound. Then it takes the geometric mean of
 //! the highest rate that held and the lowest that missed, until their ratio is at most
 //! [`PRECISION`]. Each probe is a separate open-loop run. A rate holds when p99 is within the
-//! bound, the planned rate was reached and all requests were answered. Near the limit, the result
-//! of a probe depends on chance. A rate that misses is therefore tried a second time.
+//! bound, the planned rate was reached and all requests were answered. Near the highest rate, the
+//! result of a probe depends on chance. A rate that misses is therefore tried a second time.
 //!
 //! A miss of a client-bound run says nothing about the server. If both tries were client-bound, the
 //! rate is tried up to twice more. If all tries were client-bound, the result of the sweep is
@@ -19,8 +19,8 @@ use crate::{BenchError, run};
 const PRECISION: f64 = 1.02;
 /// The largest number of rates that a search tries.
 const PROBES_MAX: usize = 40;
-/// The number of times that a rate is tried if it misses. `TRIES_CLIENT_BOUND` is the number while
-/// all tries are client-bound.
+/// The number of times that a rate is tried if it misses. `TRIES_CLIENT_BOUND` is the number of
+/// tries while the load generator was the bottleneck in all of them.
 const TRIES: usize = 2;
 const TRIES_CLIENT_BOUND: usize = 4;
 /// The smallest share of the planned rate that a run must reach for the rate to hold.
@@ -29,7 +29,7 @@ const KEPT_MIN: f64 = 0.98;
 /// The result of a search for the highest rate.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The run at the highest rate that held; `None` if no rate held.
+    /// The run at the highest rate that held the bound; `None` if no rate held it.
     pub best: Option<RunResult>,
     /// True if the load generator was the bottleneck: in the best run, or in all tries of the
     /// lowest rate that missed.
@@ -39,7 +39,7 @@ pub struct Sweep {
 }
 
 /// Searches for the highest rate whose p99 is at most `p99_us_max` microseconds. Begins with
-/// `spec.load.rate`, or with 1,000 requests per second when absent. Calls `tell` after each run
+/// `spec.load.rate`, or with 1,000 requests per second if it is absent. Calls `tell` after each run
 /// with its result, and true if the run held its rate.
 pub fn sweep(
     spec: &RunSpec,
@@ -118,8 +118,8 @@ fn search(
 mod tests {
     use super::*;
 
-    /// Returns the highest rate found and the number of probes. Rates up to `limit` hold, and the
-    /// search begins with `start`.
+    /// Returns the highest rate that a search finds and the number of its probes. Rates up to
+    /// `limit` hold, and the search begins with `start`.
     fn found(start: f64, limit: f64) -> (f64, usize) {
         let (mut best, mut probes) = (0.0_f64, 0);
         search(start, |rate| {

@@ -56,9 +56,9 @@ impl fmt::Display for Change {
 /// The reason why bytes are not a stream of changes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// The position of the error, in bytes from the start.
+    /// The position of the error in the stream of changes, in bytes from its start.
     pub at: usize,
-    /// A description of the error.
+    /// A description of the error in the stream of changes.
     pub what: String,
 }
 
@@ -104,8 +104,8 @@ pub fn parse(stream: &[u8], db: u32) -> Result<Vec<Change>, ParseError> {
     Ok(changes)
 }
 
-/// Parses the command at the beginning of `stream`, a stream of changes. Returns its words and its
-/// length in bytes.
+/// Parses the command at the beginning of `stream`, a stream of changes. Returns its name and
+/// arguments, and its length in bytes.
 fn words_of(stream: &[u8]) -> Result<(Vec<Vec<u8>>, usize), String> {
     let (value, len) = match decode(stream) {
         Ok(Some(found)) => found,

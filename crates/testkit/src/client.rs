@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use resp::{DecodeError, Protocol, Value, decode, encode_request};
 
-/// The time without a reply after which a read fails. It is long because test machines are shared.
+/// The time without a reply after which a read of the test client fails. It is long because test
+/// machines are shared.
 const READ_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Number of bytes requested from the socket at a time.
@@ -199,7 +200,7 @@ impl Client {
         })
     }
 
-    /// Sends one command and returns its reply, or the reason why none was received.
+    /// Sends one command. Returns its reply, or the reason why no reply was received.
     pub fn request<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Value, ClientError> {
         let mut bytes = Vec::new();
         encode_request(args, &mut bytes);

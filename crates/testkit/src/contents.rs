@@ -37,7 +37,7 @@ pub fn of_keyspace(keyspace: &Keyspace) -> Contents {
 pub const STRICT: LoadOptions =
     LoadOptions { versions: VersionCheck::Strict, checksum: true, unsupported: Unsupported::Refused };
 
-/// Returns the rules by which the values of a file are decoded.
+/// Returns the rules by which the values of an RDB file are decoded.
 pub fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
     Rules {
@@ -57,7 +57,7 @@ pub fn rules(hasher: &Hasher) -> Rules<'_> {
 pub struct FileContents {
     /// The value and expiry of each key in the file.
     pub keys: Contents,
-    /// The values of the file's AUX fields, by name.
+    /// The values of the AUX fields of the RDB file, by name.
     pub facts: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -90,8 +90,8 @@ pub fn of_file(source: impl ByteSource, hasher: &Hasher) -> Result<FileContents,
     }
 }
 
-/// Describes the first difference between two contents; `None` if they are equal. Each content
-/// comes with its name for the message.
+/// Describes the first difference between the contents of two keyspaces or files; `None` if they
+/// are equal. Each content comes with its name for the message.
 pub fn difference(expected: (&str, &Contents), other: (&str, &Contents)) -> Option<String> {
     let mut keys: Vec<_> = expected.1.keys().chain(other.1.keys()).collect();
     keys.sort_unstable();

@@ -33,14 +33,14 @@ pub use pair::{Difference, RunError};
 
 use pair::Pair;
 
-/// Number of random commands in a sequence.
+/// Number of random commands in a sequence, which is sent to both servers.
 const SEQUENCE_COMMANDS: usize = 400;
 
 /// Percentage of sequences that also contain session commands (transactions, subscriptions,
 /// blocking commands).
 const SESSIONS_PERCENT: usize = 25;
 
-/// Number of sequences after which the protocol changes.
+/// Number of sequences of commands after which the RESP version changes.
 const SEQUENCES_PER_PROTOCOL: u64 = 8;
 
 /// The settings of a run of the differential test.
@@ -78,7 +78,7 @@ pub struct Summary {
     pub sequences: u64,
     /// The duration of the run.
     pub elapsed: Duration,
-    /// The commands of the table that were not compared. Only one of the servers knows them, or
+    /// The commands of the rules that were not compared. Only one of the servers knows them, or
     /// their effects differ between the two versions.
     pub unknown: Vec<String>,
     /// One `.resp` script for each failure, with the replies of server A.
@@ -174,7 +174,7 @@ fn connect(address: &Address) -> Result<Client, RunError> {
     Client::connect(address).map_err(|error| RunError::Setup(format!("connecting to {address}: {error}")))
 }
 
-/// Returns the commands of the table that are not compared: only one of `a` and `b` knows them, or
+/// Returns the commands of the rules that are not compared: only one of `a` and `b` knows them, or
 /// their effects differ between the two versions.
 fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
     let mut clients = [connect(a)?, connect(b)?];
@@ -203,7 +203,8 @@ fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
     Ok(unknown)
 }
 
-/// Returns a random sequence. Half of the sequences begin by setting other encoding thresholds.
+/// Returns a random sequence of commands. Half of the sequences begin by setting other encoding
+/// thresholds.
 fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
     let mut clock = 0;
     let kind = if rng.percent(SESSIONS_PERCENT) { Kind::Sessions } else { Kind::Data };
@@ -227,7 +228,8 @@ fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
     commands
 }
 
-/// Formats the difference as a script with the replies of A, and the reply of B in a comment.
+/// Formats the difference between two servers as a `.resp` script with the replies of A, and the
+/// reply of B in a comment.
 fn as_script(difference: &Difference, seed: u64, number: u64, protocol: Protocol) -> String {
     let mut out = format!("# seed {seed}, sequence {number}, {protocol:?}\n");
     for (args, reply) in difference.reported() {

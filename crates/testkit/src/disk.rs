@@ -75,7 +75,7 @@ pub enum Operation {
     Write,
     /// A file is synced.
     SyncFile,
-    /// A file gets another name.
+    /// A file is renamed.
     Rename,
     /// A file is removed.
     Remove,
@@ -85,7 +85,7 @@ pub enum Operation {
     Open,
     /// The end of a file is cut off.
     Cut,
-    /// A file gets a further name.
+    /// A file gets a further name (a hard link).
     Link,
 }
 
@@ -119,8 +119,8 @@ struct State {
     files: Vec<File>,
     names: BTreeMap<String, usize>,
     safe_names: BTreeMap<String, usize>,
-    /// The changes of names since the last sync of the folder, in order. Each is a name and its new
-    /// file; `None` if the name was removed.
+    /// The changes of names since the last sync of the folder, which a crash may undo, in order.
+    /// Each is a name and the number of its new file; `None` if the name was removed.
     unsafe_names: Vec<(String, Option<usize>)>,
     operations: u64,
     failed: Vec<Operation>,
@@ -134,7 +134,8 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct SimulatedFolder {
     state: Arc<Mutex<State>>,
-    /// The state after each operation; `None` unless [`SimulatedFolder::note_moments`] was called.
+    /// The state of the disk after each operation; `None` unless [`SimulatedFolder::note_moments`]
+    /// was called.
     moments: Option<Arc<Mutex<Vec<State>>>>,
 }
 
@@ -182,12 +183,12 @@ impl SimulatedFolder {
         self.state().plan = plan;
     }
 
-    /// Returns the number of operations so far.
+    /// Returns the number of operations on the simulated disk so far.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Returns the operations that have failed, in order.
+    /// Returns the operations that have failed by a planned fault, in order.
     pub fn failed(&self) -> Vec<Operation> {
         self.state().failed.clone()
     }
@@ -209,7 +210,7 @@ impl SimulatedFolder {
         self.state().after_crash(rng)
     }
 
-    /// Starts to record the state after each operation, for [`crashes`](Self::crashes).
+    /// Starts to record the state of the disk after each operation, for [`crashes`](Self::crashes).
     pub fn note_moments(&mut self) {
         let now = self.state().clone();
         self.moments = Some(Arc::new(Mutex::new(vec![now])));
@@ -236,7 +237,8 @@ impl SimulatedFolder {
         moments.iter().map(next).collect()
     }
 
-    /// Marks a file as loaded by the present process. Another file may then replace it.
+    /// Marks a file as loaded by the present process. The process may then remove it or replace it
+    /// by another file.
     pub fn note_loaded(&self, name: &str) {
         let mut state = self.state();
         if let Some(&number) = state.names.get(name) {
@@ -268,7 +270,7 @@ impl SimulatedFolder {
 }
 
 impl State {
-    /// Counts an operation. Returns the fault if the operation must fail.
+    /// Counts an operation on the simulated disk. Returns the fault if the operation must fail.
     fn next_fault(&mut self) -> Option<Fault> {
         let number = self.operations;
         self.operations += 1;
@@ -331,8 +333,8 @@ impl State {
     }
 }
 
-/// Returns a part of the unsynced `bytes` as a power failure leaves them. `offset` is their place
-/// in the file.
+/// Returns a part of the unsynced `bytes` as a power failure leaves them: sectors are intact or
+/// zeros. `offset` is their place in the file.
 fn torn(bytes: &[u8], offset: usize, rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(4) {
         0 => 0,
@@ -543,7 +545,8 @@ impl LogFile for SimulatedFile {
 mod tests {
     use super::*;
 
-    /// Returns the different contents that a crash can leave of the file `f`, found by many trials.
+    /// Returns the different contents of the file `f` that a power failure can leave, found by many
+    /// trials.
     fn left(folder: &SimulatedFolder) -> Vec<Option<Vec<u8>>> {
         let mut rng = Rng::new(3);
         let mut all: Vec<_> = (0..300).map(|_| folder.after_crash(&mut rng).file("f")).collect();

@@ -51,10 +51,10 @@ const INTEGERS: &[&str] = &[
     "1.5",
     "x",
 ];
-/// Floats: ordinary ones, and the limits.
+/// Floats: ordinary ones, infinities, and the limits of the number type.
 const DOUBLES: &[&str] =
     &["0", "1", "2.5", "-3", "15.1", "37.5", "1e308", "-1e308", "inf", "-inf", "nan", "5e-324"];
-/// Values of all other kinds: members, IDs, bounds, types, units, words of options.
+/// Values of all other kinds: members, IDs, bounds, types, units, names of options.
 const STRINGS: &[&str] = &[
     "a",
     "b",
@@ -204,7 +204,8 @@ impl Documented {
 struct Walk<'r> {
     rng: &'r mut Rng,
     /// The number of keys that the next argument with several keys must have. An earlier argument
-    /// (`numkeys`) or the surrounding block has set it.
+    /// (`numkeys`) or the surrounding block of arguments has set it; `None` if any number is
+    /// allowed.
     key_count: Option<usize>,
     words: Vec<Vec<u8>>,
 }
@@ -263,7 +264,8 @@ impl Walk<'_> {
         self.words.push(word.as_bytes().to_vec());
     }
 
-    /// Damages one argument. The first `fixed` words, the command's name, stay unchanged.
+    /// Damages one argument of the request. The first `fixed` words, which are the command's name,
+    /// stay unchanged.
     fn damage(&mut self, fixed: usize) {
         let pools = [KEYS, INTEGERS, DOUBLES, STRINGS, PATTERNS];
         let pool = *self.rng.pick(&pools);

@@ -33,11 +33,11 @@ pub struct Recording {
     pub commands_each: usize,
     /// The number of keys that all clients share. With fewer keys, more commands conflict.
     pub keys: usize,
-    /// The kind of commands.
+    /// The kind of commands that the clients send.
     pub mix: Mix,
     /// Names of commands that are not sent because the server does not have them.
     pub without: Vec<String>,
-    /// The approximate percentage of calls that are scripts.
+    /// The approximate percentage of the clients' calls that are scripts (EVAL).
     pub scripts_percent: usize,
     /// The seed of the random commands.
     pub seed: u64,
@@ -78,7 +78,7 @@ pub fn record(recording: &Recording) -> History {
     })
 }
 
-/// Runs one client and returns its part of the history.
+/// Runs one client and returns its operations: its part of the recorded history.
 fn run_client(recording: &Recording, client: usize, start: Instant, together: &Barrier) -> History {
     let mut choices = Choices::new(recording, client);
     let connected = Client::connect(&recording.address);
@@ -214,7 +214,8 @@ impl<'r> Choices<'r> {
         }
     }
 
-    /// Returns a script of some commands. With [`Mix::SingleKey`], all of them use one key.
+    /// Returns a script call (EVAL) that runs some random commands. With [`Mix::SingleKey`], all of
+    /// them use one key.
     fn script(&mut self) -> Vec<Vec<u8>> {
         let mut commands: Vec<_> =
             (0..scripts::length(&mut self.rng)).map(|_| self.plain_command()).collect();
@@ -285,7 +286,8 @@ mod tests {
         assert_ne!(commands(0), commands(1));
     }
 
-    /// Checks that the model's replies to commands and scripts equal those of Redis.
+    /// Checks that a real Redis gives a linearizable history: the model's replies to commands and
+    /// scripts equal those of Redis.
     #[test]
     fn a_real_server_gives_one_order() {
         if !crate::peer::is_available() {

@@ -45,7 +45,7 @@ pub struct Operation {
     pub returned: u64,
 }
 
-/// The operations of all clients. Those of one client are in the order of sending.
+/// The recorded operations of all clients. Those of one client are in the order of sending.
 pub type History = Vec<Operation>;
 
 /// The reason why a history is not linearizable: the first reply that no order explains.
@@ -126,8 +126,8 @@ fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
     by_root.into_values().collect()
 }
 
-/// Finds the first reply that cannot be explained, the possible states and the operations before
-/// it.
+/// Finds the first reply of the object's history that cannot be explained, with the possible states
+/// and the last operations before it.
 fn explain(object: &[&Operation]) -> Counterexample {
     let mut returns: Vec<u64> = object.iter().map(|operation| operation.returned).collect();
     returns.sort_unstable();
@@ -156,7 +156,7 @@ fn explain(object: &[&Operation]) -> Counterexample {
 /// The index that marks the end of the list of events.
 const END: usize = usize::MAX;
 
-/// An event in the list: the call or the return of an operation.
+/// An event in the search's list: the call or the return of an operation.
 struct Event {
     operation: usize,
     is_call: bool,
@@ -265,8 +265,8 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Returns the state after the operation; `None` if the operation may not come next or its
-    /// reply does not fit.
+    /// Returns the state of the model after the operation; `None` if the operation may not come
+    /// next or its reply does not fit.
     fn after(&self, operation: usize) -> Option<Database> {
         if self.previous[operation].is_some_and(|previous| !self.is_done(previous)) {
             return None;

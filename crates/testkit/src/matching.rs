@@ -11,12 +11,12 @@ use stdx::glob::glob_match;
 
 use crate::notation::{Expected, one_line};
 
-/// The rule for the order of an aggregate's parts.
+/// The rule for the order in which the parts of an aggregate reply (array, push) must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Each part must be at its position.
+    /// Each part must be at its stated position.
     Kept,
-    /// The same parts may be at any positions.
+    /// The stated parts may be at any positions.
     Any,
 }
 
@@ -86,9 +86,10 @@ fn list_matches<E, A>(expected: &[E], actual: &[A], order: Order, one: impl Fn(&
     })
 }
 
-/// Returns true if the parts of `actual` have the same kinds as those of `expected`; values are
-/// ignored. A RESP3 map must have at least the expected names. An array, set or push may be longer
-/// or shorter: only the common positions are compared. False if `expected` contains patterns.
+/// Returns true if the parts of the reply `actual` have the same kinds as those of `expected`;
+/// values are ignored. A RESP3 map must have at least the expected names. An array, set or push may
+/// be longer or shorter: only the common positions are compared. False if `expected` contains
+/// patterns.
 pub fn same_kinds(expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
     as_sent(expected, protocol).is_some_and(|expected| alike(&expected, actual))
 }
@@ -109,8 +110,8 @@ fn alike(expected: &Value, actual: &Value) -> bool {
     }
 }
 
-/// Converts `expected` to the value that a server sends in `protocol`; `None` if it contains
-/// patterns.
+/// Converts the stated reply `expected` to the value that a server sends in `protocol`; `None` if
+/// it contains patterns.
 pub fn as_sent(expected: &Expected, protocol: Protocol) -> Option<Value> {
     let all =
         |parts: &[Expected]| parts.iter().map(|part| as_sent(part, protocol)).collect::<Option<Vec<_>>>();
@@ -150,7 +151,7 @@ fn scalar_as_sent(value: &Value, protocol: Protocol) -> Value {
     }
 }
 
-/// Returns an expectation that only `value` matches.
+/// Returns a stated reply that only `value` matches.
 pub fn exactly(value: &Value) -> Expected {
     match value {
         Value::Array(values) => Expected::Array(values.iter().map(exactly).collect()),
@@ -164,8 +165,8 @@ pub fn exactly(value: &Value) -> Expected {
     }
 }
 
-/// Returns the one RESP3 form that both replies match, if there is one. Nulls have the notation of
-/// RESP2.
+/// Returns the one RESP3 form that the RESP2 reply and the RESP3 reply of a command both match, if
+/// there is one. Nulls have the notation of RESP2.
 pub fn merge(resp2: &Value, resp3: &Value, arrays: Order) -> Option<Value> {
     let merged = with_nulls_of(resp2, resp3);
     let expected = exactly(&merged);
@@ -174,7 +175,8 @@ pub fn merge(resp2: &Value, resp3: &Value, arrays: Order) -> Option<Value> {
     holds.then_some(merged)
 }
 
-/// Returns `resp3` with `*-1` at each place where `resp2` has it.
+/// Returns the reply `resp3` with `*-1` (the null array of RESP2) at each place where `resp2` has
+/// it.
 fn with_nulls_of(resp2: &Value, resp3: &Value) -> Value {
     match (resp2, resp3) {
         (Value::NullArray, Value::Null) => Value::NullArray,

@@ -39,7 +39,7 @@ pub enum Expected {
 }
 
 impl Expected {
-    /// Returns true if the reply contains a pattern.
+    /// Returns true if the stated reply contains a pattern (`?glob`).
     pub fn has_glob(&self) -> bool {
         match self {
             Self::Glob(_) => true,
@@ -50,10 +50,11 @@ impl Expected {
     }
 }
 
-/// Parses one value at the start of `lines`. Returns the value and the number of lines that it
-/// takes.
+/// Parses one reply of a script at the start of `lines`. Returns the value and the number of lines
+/// that it takes.
 ///
 /// # Errors
+///
 /// The number of the wrong line, counted from 0, and a message.
 pub fn parse(lines: &[&str]) -> Result<(Expected, usize), (usize, String)> {
     let mut at = 0;
@@ -145,7 +146,7 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Escapes bytes so that the text stays on one line: bytes that do not print become `\xHH`.
+/// Escapes bytes so that they make a text on one line: bytes that do not print become `\xHH`.
 fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -189,14 +190,14 @@ pub fn command_line<A: AsRef<[u8]>>(args: &[A]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns `value` as lines of a script.
+/// Returns the reply `value` as lines of a `.resp` script.
 pub fn lines(value: &Value) -> Vec<String> {
     let mut out = Vec::new();
     write_lines(value, 0, &mut out);
     out
 }
 
-/// Returns `expected` as lines of a script.
+/// Returns the stated reply `expected` as lines of a `.resp` script.
 pub fn expected_lines(expected: &Expected) -> Vec<String> {
     let (header, parts): (String, Vec<&Expected>) = match expected {
         Expected::Glob(pattern) => return vec![format!("?{}", escape(pattern))],
@@ -212,7 +213,8 @@ pub fn expected_lines(expected: &Expected) -> Vec<String> {
     std::iter::once(header).chain(nested).collect()
 }
 
-/// Returns `value` on one line: its lines without indentation, joined by one space.
+/// Returns the reply `value` on one line: its lines in a script without indentation, joined by one
+/// space.
 pub fn one_line(value: &Value) -> String {
     let lines = lines(value);
     lines.iter().map(|line| line.trim_start()).collect::<Vec<_>>().join(" ")
@@ -264,7 +266,8 @@ mod tests {
         Value::Bulk(text.to_vec())
     }
 
-    /// Asserts the lines of `value`, and that they parse to an expected reply that `value` matches.
+    /// Asserts that `value` gives these lines of a script, and that the lines parse to a stated
+    /// reply that `value` matches.
     fn check(value: Value, expected: &[&str]) {
         let lines = lines(&value);
         assert_eq!(lines, expected);

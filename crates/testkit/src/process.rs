@@ -208,7 +208,7 @@ pub fn schedstat_seconds(path: &Path) -> io::Result<f64> {
     on_cpu_ns.map(|ns| ns / 1e9).ok_or_else(|| io::Error::other(format!("schedstat reads {text:?}")))
 }
 
-/// The time between two attempts to listen on a port that is in use.
+/// The pause between two attempts to start a server on a port that is in use.
 const PORT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The range from which [`free_port`] draws. It is below the ephemeral ports, which Linux could
@@ -228,8 +228,9 @@ struct ChosenPort {
 }
 
 impl ChosenPort {
-    /// Reserves `port`; returns `None` if another process has reserved it. Otherwise both processes
-    /// could find the port free before either server listens, and one would use the other's server.
+    /// Reserves `port` for a server of this process; returns `None` if another process has reserved
+    /// it. Otherwise both processes could find the port free before either server listens, and one
+    /// would use the other's server.
     fn claim(port: u16) -> io::Result<Option<Self>> {
         let folder = env::temp_dir().join("saker-test-ports");
         std::fs::create_dir_all(&folder)?;

@@ -16,18 +16,18 @@
 //! Exception: after SPOP or a MISCONF error the reply stays the array. From the error alone the
 //! model could not derive the effects of the commands before it.
 //!
-//! The texts of scripts differ only in a number at their end. The server records facts about each
-//! text separately, so a history has scripts with different facts.
+//! The texts of scripts differ only in a number at their end. The server stores properties (such as
+//! undeclared keys) of each text separately, so a history has scripts with different properties.
 
 use resp::Value;
 
-/// The separator between the commands of a program.
+/// The separator between the commands of a script's program.
 pub const NEXT: &[u8] = b"|";
 /// The word before a command that runs only if the [`weight`] of the last reply is odd.
 pub const IF_ODD: &[u8] = b"?";
 /// The word before a command whose error ends the script. Other errors are ordinary replies.
 pub const RAISES: &[u8] = b"!";
-/// The text that stands for the reply of a command whose condition was false.
+/// The text in a script's reply that stands for the reply of a command whose condition was false.
 pub const SKIPPED: &[u8] = b"skipped";
 
 /// The Lua script that runs the program in its arguments (`ARGV`) and returns all replies.
@@ -77,7 +77,7 @@ end
 return replies
 ";
 
-/// The commands that occur in programs and do not write.
+/// The commands of script programs that do not write.
 const READING: &[&[u8]] = &[
     b"GET",
     b"STRLEN",
@@ -100,7 +100,7 @@ const READING: &[&[u8]] = &[
     b"SELECT",
 ];
 
-/// Returns true if the command `name` does not write.
+/// Returns true if the command `name` of a script's program does not write.
 pub fn is_reading(name: &[u8]) -> bool {
     READING.contains(&name)
 }
@@ -115,8 +115,8 @@ pub fn weight(reply: &Value) -> i64 {
     }
 }
 
-/// Returns the words of a command for messages. Of a script's text, only the number at its end is
-/// shown.
+/// Returns the words of a history's command for messages. Of a script's text, only the number at
+/// its end is shown.
 pub fn shown(words: &[Vec<u8>]) -> Vec<&[u8]> {
     words.iter().map(|word| word.strip_prefix(TEXT.as_bytes()).unwrap_or(word)).collect()
 }

@@ -59,7 +59,7 @@ pub struct Queue {
     pub seed: u64,
 }
 
-/// The results of a run of the queue test that found nothing wrong.
+/// The results of a run of the queue test in which no element was lost, doubled or out of order.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The number of elements whose push was answered.
@@ -68,9 +68,9 @@ pub struct Report {
     pub pushed_unanswered: usize,
     /// The number of elements received in replies.
     pub popped: usize,
-    /// The number of elements in the destination lists of BLMOVE.
+    /// The number of elements that BLMOVE has moved to destination lists.
     pub moved: usize,
-    /// The number of elements lost with unread replies.
+    /// The number of elements that are missing because replies with them were not read.
     pub lost: usize,
     /// The number of elements that the unread replies may have contained at most; more losses are
     /// an error.
@@ -115,7 +115,8 @@ enum Request {
     Kill,
 }
 
-/// The elements that one client pushed, popped and moved, as known at the end of the run.
+/// The elements that one client of the queue test pushed, popped and moved, as known at the end of
+/// the run.
 #[derive(Default)]
 struct Known {
     pushed: Vec<Element>,
@@ -130,13 +131,14 @@ struct Known {
 struct Common {
     /// The id of each client's present connection, by client number.
     ids: Vec<AtomicU64>,
-    /// The number of clients that have pushed all their elements.
+    /// The number of clients that have pushed all their elements to the queues.
     done_pushing: AtomicUsize,
 }
 
-/// Runs the clients and checks their results. The module lists the conditions.
+/// Runs the clients of the queue test and checks their results. The module lists the conditions.
 ///
 /// # Panics
+///
 /// Panics when an element is lost, found twice or out of order, or the server does not answer.
 pub fn run(queue: &Queue) -> Report {
     let common = Common {
@@ -196,8 +198,8 @@ impl<'q> Worker<'q> {
         }
     }
 
-    /// Returns true if all lists are empty. Also returns false if no reply arrives, because another
-    /// client may kill this one.
+    /// Returns true if all lists (queues) are empty. Returns false if no reply arrives, because
+    /// another client may have killed the connection.
     fn is_empty(&mut self) -> bool {
         let mut request = vec!["EXISTS".to_string()];
         request.extend((0..LISTS).map(list));
@@ -212,7 +214,8 @@ impl<'q> Worker<'q> {
         }
     }
 
-    /// Sends some requests and reads the replies. Returns true if the connection is still open.
+    /// Sends a pipeline of random requests and reads the replies. Returns true if the connection is
+    /// still open.
     fn pipeline(&mut self) -> bool {
         let mut bytes = Vec::new();
         let mut requests = Vec::new();
@@ -234,7 +237,7 @@ impl<'q> Worker<'q> {
         stands
     }
 
-    /// Reads the replies to a request and returns the last one; `None` if the connection has ended.
+    /// Reads all replies to a request and returns the last one; `None` if the connection has ended.
     fn reply(&mut self, request: &Request) -> Option<Value> {
         let replies = if let Request::Pop { replies, .. } = request { *replies } else { 1 };
         match self.client.read_many(replies) {
@@ -246,7 +249,7 @@ impl<'q> Worker<'q> {
         }
     }
 
-    /// Counts a connection that the server has closed.
+    /// Counts a connection of this client that the server has closed.
     fn note_end(&mut self, error: &ClientError) {
         assert!(matches!(error, ClientError::Closed), "client {}: {error}", self.index);
         self.known.hung_up += 1;
@@ -305,7 +308,8 @@ impl<'q> Worker<'q> {
         Request::Push(elements)
     }
 
-    /// Records the result of a request; `None` is a missing reply.
+    /// Records the elements that a request has pushed, popped or moved. `reply` is `None` if the
+    /// reply is missing.
     fn note(&mut self, request: Request, reply: Option<Value>) {
         match (request, reply) {
             (Request::Push(elements), Some(Value::Integer(_))) => self.known.pushed.extend(elements),
@@ -331,7 +335,8 @@ fn own_list(client: usize) -> String {
     format!("moved:{client}")
 }
 
-/// Collects the elements of a reply; the other strings are names of lists.
+/// Appends the elements in a reply to `elements`. The other strings of the reply are names of
+/// lists.
 fn collect(reply: &Value, elements: &mut Vec<Element>) {
     match reply {
         Value::Array(parts) => parts.iter().for_each(|part| collect(part, elements)),
@@ -346,7 +351,8 @@ fn collect(reply: &Value, elements: &mut Vec<Element>) {
     }
 }
 
-/// Compares the results of the clients with each other and with the remaining lists.
+/// Compares the elements that the clients pushed and received with each other and with the
+/// remaining lists.
 fn check(queue: &Queue, known: &[Known]) -> Report {
     let mut control = connect(&queue.address);
     wait_until_no_client_waits(&mut control);
@@ -360,8 +366,8 @@ fn check(queue: &Queue, known: &[Known]) -> Report {
     judge(known, &moved, &left)
 }
 
-/// Compares the results of the clients with the lists on the server. `moved` is the destination
-/// list of each client, `left` the remaining elements of each queue.
+/// Compares the elements that the clients pushed and received with the lists on the server. `moved`
+/// is the destination list of each client, `left` the remaining elements of each queue.
 fn judge(known: &[Known], moved: &[Vec<Element>], left: &[Vec<Element>]) -> Report {
     let mut report = Report::default();
     let mut found = BTreeSet::new();
@@ -395,7 +401,8 @@ fn judge(known: &[Known], moved: &[Vec<Element>], left: &[Vec<Element>]) -> Repo
     report
 }
 
-/// Checks that the elements of one client and one list are in the order of their pushes.
+/// Checks that the elements which one client received from one pusher and one list are in the order
+/// of their pushes.
 fn check_order<'e>(elements: impl Iterator<Item = &'e Element>, whose: &str) {
     let mut last = BTreeMap::new();
     for &(client, list, number) in elements {
@@ -423,7 +430,7 @@ fn wait_until_no_client_waits(control: &mut Client) {
 mod tests {
     use super::{Element, Known, judge};
 
-    /// Returns the results of a client that pushed and popped these elements.
+    /// Returns the record of a client that pushed and popped these elements.
     fn known(pushed: &[Element], popped: &[Element]) -> Known {
         Known { pushed: pushed.to_vec(), popped: popped.to_vec(), ..Known::default() }
     }

@@ -33,7 +33,7 @@ pub fn empty_engine(seed: u64) -> Shared {
     Shared::new(Start { threads: 1, databases: 16, table, settings, seed: [seed, 2, 3, 4], now })
 }
 
-/// A host without commands: only data commands and scripts can run.
+/// A host of the engine that knows no commands of a server: only data commands and scripts can run.
 pub struct NoHost;
 
 impl Host for NoHost {
@@ -42,7 +42,7 @@ impl Host for NoHost {
     }
 }
 
-/// The only client of an engine. `H` runs the commands of a server (CONFIG, INFO).
+/// The only client of an engine. `H` runs the commands about the server (CONFIG, INFO).
 pub struct Player<'s, H: Host = NoHost> {
     shared: &'s Shared,
     clock: ManualClock,
@@ -53,7 +53,7 @@ pub struct Player<'s, H: Host = NoHost> {
 }
 
 impl<'s> Player<'s> {
-    /// Creates the only client of the engine `shared`, without commands of a server. Its clock
+    /// Creates the only client of the engine `shared`, without commands about the server. Its clock
     /// stands still.
     pub fn new(shared: &'s Shared) -> Self {
         Self::with_host(shared, ManualClock::new(Instant::now(), NOW), NoHost)
@@ -104,9 +104,10 @@ impl<'s, H: Host> Player<'s, H> {
         }
     }
 
-    /// Runs all commands of a file; timestamps may stand between them.
+    /// Runs all commands of an append-only file; lines with timestamps may stand between them.
     ///
     /// # Errors
+    ///
     /// A message about bytes that are not a command, or about a command that failed.
     pub fn replay(&mut self, file: &[u8]) -> Result<(), String> {
         let mut rest = file;

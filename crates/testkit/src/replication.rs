@@ -57,10 +57,11 @@ pub fn number(client: &mut Client, section: &str, name: &str) -> u64 {
     field(client, section, name).parse().unwrap_or(0)
 }
 
-/// Runs a command, whose reply must not be an error, and returns the reply.
+/// Runs a command and returns its reply, which must not be an error.
 ///
 /// # Panics
-/// Panics with the error.
+///
+/// Panics if the reply is an error, with its text.
 pub fn run(client: &mut Client, words: &[&str]) -> Value {
     let reply = client.command(words);
     assert!(!reply.is_error(), "{words:?} was answered {reply}");

@@ -112,7 +112,8 @@ impl fmt::Display for Variant {
     }
 }
 
-/// The variants in which a reply holds: all that have the given protocol and encodings.
+/// The variants (protocol and encodings) in which a stated reply holds: all that have the given
+/// protocol and encodings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Selector {
     protocol: Option<Protocol>,
@@ -161,9 +162,9 @@ impl fmt::Display for Selector {
 enum Wanted {
     /// No reply is stated; it has still to be recorded from a real server.
     Unrecorded,
-    /// `@none`: no reply.
+    /// `@none`: the server sends no reply to the command, or not yet.
     NoReply,
-    /// `@closed`: the server closes the connection.
+    /// `@closed`: the server closes the connection instead of a reply.
     Closed,
     /// One reply for all protocols and encodings, or one for each [`Selector`].
     Replies(Vec<(Selector, Expected)>),
@@ -178,12 +179,13 @@ struct Step {
     reply_lines: Range<usize>,
     /// The name of the connection that sends the command; empty for the main connection.
     client: String,
-    /// The words of the command. Empty to wait for the next value sent to the connection.
+    /// The words of the command. Empty if the step only waits for the next value sent to the
+    /// connection.
     args: Vec<Vec<u8>>,
-    /// The order of the arrays in the reply.
+    /// The rule for the order of the elements of arrays in the reply.
     order: Order,
     varies: bool,
-    /// The meaning of the reply, for the documentation.
+    /// The meaning of the reply, for the documentation; `None` if the script does not describe it.
     note: Option<String>,
     wanted: Wanted,
 }
@@ -199,7 +201,8 @@ impl Step {
         }
     }
 
-    /// Returns true if `actual` matches `expected` as strictly as this step requires.
+    /// Returns true if the reply `actual` matches the stated reply `expected` as strictly as this
+    /// step requires.
     fn accepts(&self, expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
         if self.varies {
             same_kinds(expected, actual, protocol)
@@ -248,14 +251,14 @@ impl fmt::Display for ScriptError {
 impl std::error::Error for ScriptError {}
 
 impl Script {
-    /// Reads and parses the script at `path`.
+    /// Reads and parses the `.resp` script at `path`.
     pub fn load(path: &Path) -> Result<Self, ScriptError> {
         let fail = |line, what: String| ScriptError { path: path.into(), line, what };
         let text = fs::read_to_string(path).map_err(|error| fail(0, error.to_string()))?;
         Self::parse(path, &text).map_err(|(line, what)| fail(line, what))
     }
 
-    /// Returns the variants in which the script runs.
+    /// Returns the variants (protocol and encodings) in which the script runs.
     pub fn variants(&self) -> Vec<Variant> {
         let encodings: &[_] =
             if self.each_encoding { &[Encodings::Small, Encodings::Large] } else { &[Encodings::Small] };
@@ -348,7 +351,7 @@ impl Script {
     }
 }
 
-/// Returns true if a line is empty or a comment. (`#t` and `#f` are replies.)
+/// Returns true if a line of a script is empty or a comment. (`#t` and `#f` are replies.)
 fn is_blank(line: &str) -> bool {
     let line = line.trim_end();
     line.is_empty() || line == "#" || line.starts_with("# ")
@@ -404,7 +407,7 @@ fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<
     Ok(Step { line: at, reply_lines, client: client.into(), args, order, varies, note, wanted })
 }
 
-/// Returns true if a line is the first one that no longer belongs to a reply.
+/// Returns true if a line of a script no longer belongs to the reply of the command above it.
 fn ends_reply(line: &str) -> bool {
     is_blank(line) || split_command(line).is_some() || line.starts_with("@example ")
 }

@@ -30,7 +30,7 @@ enum Object {
     Zset(BTreeMap<Bytes, i64>),
 }
 
-/// Keys and their values. An empty collection does not exist, as in Redis.
+/// The state of the model: keys and their values. An empty collection does not exist, as in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Database {
     keys: BTreeMap<Bytes, Object>,
@@ -83,7 +83,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A reply; in case of an error, the text of the error reply.
+/// A reply of the model; in case of an error, the text of the error reply.
 type Answer = Result<Value, &'static str>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -143,7 +143,11 @@ impl Database {
     typed!(set, Set, BTreeSet<Bytes>);
     typed!(zset, Zset, BTreeMap<Bytes, i64>);
 
-    /// Returns the string of a key, `None` if the key is absent.
+    /// Returns the string value of a key; `None` if the key is absent.
+    ///
+    /// # Errors
+    ///
+    /// The WRONGTYPE error for a value of another type.
     fn string(&self, key: &[u8]) -> Result<Option<&Bytes>, &'static str> {
         match self.keys.get(key) {
             None => Ok(None),
@@ -436,8 +440,8 @@ fn bulk_or_null(value: Option<&Bytes>) -> Value {
     value.map_or(Value::Null, |bytes| bulk(bytes))
 }
 
-/// Returns the reply for a missing element: a null array if `actual` is one, otherwise a null.
-/// Commands that may block can reply with either.
+/// Returns the model's reply for a missing element: a null array if `actual` is one, otherwise a
+/// null. Commands that may block can reply with either.
 fn null_as(actual: &Value) -> Value {
     if *actual == Value::NullArray { Value::NullArray } else { Value::Null }
 }
@@ -504,7 +508,7 @@ mod tests {
     use super::{Database, Value, keys_of, words};
     use crate::linearizability::compact;
 
-    /// Runs each command line and compares its reply with the expected one.
+    /// Runs each command line on the model and compares its reply with the expected one.
     fn check(script: &[(&str, &str)]) {
         let mut database = Database::default();
         for (line, expected) in script {

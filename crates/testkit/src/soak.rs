@@ -41,9 +41,9 @@ const MEMORY_BYTES: u64 = 32 << 20;
 /// idle machine: the clients of the soak use all cores, and other processes may use them too.
 pub const P99_MAX: Duration = Duration::from_secs(2);
 
-/// Number of clients that check replies.
+/// Number of clients of the soak test that check every reply.
 const CHECKERS: usize = 4;
-/// Number of groups of workers, which block on queues.
+/// Number of groups of worker clients, which block on queues.
 const WORKER_GROUPS: usize = 2;
 /// Maximum time until the server has removed all state of closed clients.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
@@ -62,26 +62,26 @@ pub struct Soak {
     pub time: Duration,
     /// The maximum memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
-    /// Names of the kinds of misbehavior to run. If empty, all kinds and the workers run.
+    /// Names of the kinds of misbehaving clients to run. If empty, all kinds and the workers run.
     pub only: Vec<String>,
     /// The seed of all random choices of the clients.
     pub seed: u64,
 }
 
-/// The results of a soak test that found nothing wrong.
+/// The results of a soak test in which all conditions held.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The latencies of the checkers' requests in microseconds.
     latencies_us: Histogram<u64>,
     /// The number of queue elements that workers received.
     served: u64,
-    /// The number of completed rounds of misbehavior.
+    /// The number of completed rounds of misbehaving clients.
     misbehaviors: u64,
     /// The maximum memory that the server's process held, in bytes.
     resident_bytes: u64,
-    /// The number of evicted keys.
+    /// The number of keys that the server has evicted.
     evicted: u64,
-    /// The number of expired keys.
+    /// The number of keys that the server has expired.
     expired: u64,
 }
 
@@ -120,20 +120,21 @@ impl Run<'_> {
         connect(&self.soak.address)
     }
 
-    /// Creates the random number generator of client `index` of kind `kind`.
+    /// Creates the random number generator of the client with number `index` among those of the
+    /// kind `kind`.
     fn rng(&self, kind: &str, index: usize) -> Rng {
         let kind = kind.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         Rng::new(self.soak.seed.wrapping_mul(1_000_003) ^ kind.wrapping_mul(977).wrapping_add(index as u64))
     }
 
-    /// Runs the body of a client's thread. A panic in the body ends the run, so that the other
-    /// clients stop as well.
+    /// Runs the body of a client's thread. A panic in the body ends the soak test, so that the
+    /// other clients stop as well.
     fn guarded<T>(&self, body: impl FnOnce() -> T) -> T {
         let _ends = StopsRun(&self.is_over);
         body()
     }
 
-    /// Returns the kinds of misbehavior that the settings select.
+    /// Returns the kinds of misbehaving clients that the settings select.
     fn requested_misbehaviors(&self) -> impl Iterator<Item = &'static misbehavior::Misbehavior> {
         let only = &self.soak.only;
         misbehavior::ALL
@@ -146,7 +147,7 @@ impl Run<'_> {
     }
 }
 
-/// A guard that ends the run when its thread panics.
+/// A guard that ends the soak test when its thread panics.
 struct StopsRun<'r>(&'r AtomicBool);
 
 impl Drop for StopsRun<'_> {
@@ -192,8 +193,8 @@ pub fn run(soak: &Soak) -> Report {
     report
 }
 
-/// Runs each client in its own thread until the time has passed. Returns the latencies of the
-/// checkers' requests.
+/// Runs each client of the soak test in its own thread until the time has passed. Returns the
+/// latencies of the checkers' requests.
 fn together(run: &Run<'_>) -> Histogram<u64> {
     let until = Instant::now() + run.soak.time;
     std::thread::scope(|scope| {
@@ -234,9 +235,11 @@ const ZERO_IN_THE_END: &[&str] = &[
     "lazyfree_pending_objects",
 ];
 
-/// Deletes all keys and waits until nothing of the clients remains.
+/// Deletes all keys and waits until the server holds no state of the closed clients. `used_before`
+/// is the memory in use at the start, in bytes.
 ///
 /// # Panics
+///
 /// Panics when something remains after [`GONE_WITHIN`].
 fn check_nothing_is_left(control: &mut Client, used_before: u64) {
     control.command(&["FLUSHALL"]);

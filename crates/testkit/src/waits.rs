@@ -31,13 +31,13 @@ const LOAD_PIPELINE: usize = 64;
 /// Number of keys that a client that makes load writes.
 const LOAD_KEYS: usize = 10_000;
 
-/// A blocking command, or a mode of CLIENT PAUSE.
+/// A blocking command that is measured, or a mode of CLIENT PAUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// The name of the command, and of its mode.
     pub name: &'static str,
-    /// The words; `S` stands for the timeout in seconds, `MS` for milliseconds. For a pause they
-    /// are the words of the delayed request.
+    /// The words of the request; `S` stands for the timeout in seconds, `MS` for milliseconds. For
+    /// CLIENT PAUSE they are the words of the request that it delays.
     words: &'static [&'static str],
     /// The mode of CLIENT PAUSE; `None` for a command that blocks by itself.
     pause: Option<&'static str>,
@@ -92,30 +92,30 @@ pub struct Waits {
     pub address: Address,
     /// The number of connections, each a thread of this process.
     pub connections: usize,
-    /// The number of waits of each connection.
+    /// The number of blocking commands that each connection sends.
     pub waits: usize,
-    /// The number of clients that send pipelines of writes meanwhile.
+    /// The number of clients that send pipelines of writes during the measurement.
     pub load_clients: usize,
     /// The seed of the timeouts.
     pub seed: u64,
 }
 
-/// The measured waits of one kind of command.
+/// The measured waits of one kind of blocking command.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Microseconds by which each wait ended later than requested, in ascending order. Negative for
-    /// a wait that ended early.
+    /// The microseconds by which each blocking command ended later than requested, in ascending
+    /// order. Negative for a command that ended early.
     pub late_us: Vec<i64>,
 }
 
 impl Report {
-    /// Returns the number of waits that ended early.
+    /// Returns the number of blocking commands that ended before their timeout.
     pub fn early(&self) -> usize {
         self.late_us.partition_point(|&late_us| late_us < 0)
     }
 
-    /// Returns a percentile of the lateness in milliseconds: `percent` percent of the waits are at
-    /// most this late.
+    /// Returns a percentile of the lateness in milliseconds: `percent` percent of the blocking
+    /// commands are at most this late.
     fn late_ms(&self, percent: f64) -> f64 {
         let last = self.late_us.len().saturating_sub(1);
         let at = (last as f64 * percent / 100.0) as usize;
@@ -168,7 +168,8 @@ fn connect(address: &Address) -> Client {
     client
 }
 
-/// Returns the lateness of a wait in microseconds. `since` is its start, `asked` its timeout.
+/// Returns the lateness of a blocking command in microseconds, now that its reply has arrived.
+/// `since` is its start, `asked` its timeout.
 fn late_us(since: Instant, asked: Duration) -> i64 {
     since.elapsed().as_micros() as i64 - asked.as_micros() as i64
 }
@@ -180,7 +181,7 @@ fn exchange(client: &mut Client, request: &[u8]) {
     assert!(!reply.is_error(), "{reply}");
 }
 
-/// Returns the lateness of all waits of all connections.
+/// Sends blocking commands on all connections. Returns the lateness of each, in microseconds.
 fn wait_by_itself(waits: &Waits, kind: &Kind) -> Vec<i64> {
     let connection = |number: usize| {
         let mut rng = Rng::new(waits.seed ^ number as u64);
@@ -196,7 +197,8 @@ fn wait_by_itself(waits: &Waits, kind: &Kind) -> Vec<i64> {
     on_all_connections(waits.connections, connection)
 }
 
-/// Returns the lateness of all requests that CLIENT PAUSE delayed.
+/// Pauses all connections by CLIENT PAUSE repeatedly. Returns the lateness of all requests that it
+/// delayed, in microseconds.
 fn pause(waits: &Waits, kind: &Kind, mode: &str) -> Vec<i64> {
     // All connections begin a round together, and end it together.
     let round = Barrier::new(waits.connections);
@@ -225,7 +227,8 @@ fn pause(waits: &Waits, kind: &Kind, mode: &str) -> Vec<i64> {
     on_all_connections(waits.connections, connection)
 }
 
-/// Runs `work` for each connection at once and joins the results.
+/// Runs `work` on one thread for each connection, with the connection's number, and concatenates
+/// the results.
 fn on_all_connections(connections: usize, work: impl Fn(usize) -> Vec<i64> + Sync) -> Vec<i64> {
     thread::scope(|scope| {
         let work = &work;

@@ -53,7 +53,7 @@ pub fn check(line: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the complete command line of an engine: `start`, then its TLS options.
+/// Returns the complete command line of an engine: its start command, then its TLS options.
 pub fn whole(start: &str, tls_options: Option<&str>) -> String {
     tls_options.map_or_else(|| start.to_owned(), |options| format!("{start} {options}"))
 }

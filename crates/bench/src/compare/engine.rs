@@ -113,7 +113,8 @@ pub struct Running {
     tls: Option<(String, u16)>,
     socket: Option<PathBuf>,
     password: Option<String>,
-    /// The relays that clients connect to instead of the engine, if a relay simulates the link.
+    /// The relays that clients connect to instead of the engine, with the transport of each, if a
+    /// relay simulates the link.
     relays: Vec<(Transport, Relay)>,
     /// The process of the engine, if this value started it.
     child: Option<Arc<Mutex<Child>>>,
@@ -247,9 +248,8 @@ impl Running {
         })
     }
 
-    /// Returns the endpoint of the engine itself, not of a relay, for `transport`, with the
-    /// settings for RESP version `resp`. Returns a one-line error if the engine does not have
-    /// `transport`.
+    /// Returns the address of the engine itself, not of a relay, for `transport`, with the settings
+    /// for RESP version `resp`. Returns a one-line error if the engine does not have `transport`.
     pub fn target(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let endpoint = match transport {
             Transport::Tcp => {
@@ -269,9 +269,9 @@ impl Running {
         Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, tls, ..Target::default() })
     }
 
-    /// Returns the endpoint through which the load is sent over `transport`: the relay if one
-    /// simulates the link, otherwise the engine. `resp` is the version of RESP. Returns a one-line
-    /// error if the engine does not have `transport`.
+    /// Returns the address to which the load is sent over `transport`: the relay if one simulates
+    /// the link, otherwise the engine. `resp` is the version of RESP. Returns a one-line error if
+    /// the engine does not have `transport`.
     pub fn distant(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let mut target = self.target(transport, resp)?;
         if let Some(relay) = self.relay(transport) {
@@ -366,7 +366,7 @@ impl Running {
         last.chars().take(LOG_TAIL_CHARS).collect()
     }
 
-    /// Returns the process ID of an engine that this value did not start; `None` if it runs on
+    /// Returns the process ID of an engine that already ran before the study; `None` if it runs on
     /// another machine.
     fn local_pid(&self) -> Option<u32> {
         let host = self.tcp.as_ref().map(|(host, _)| host.as_str());
@@ -438,7 +438,8 @@ impl Running {
         }
     }
 
-    /// Returns a number of INFO's section about memory.
+    /// Returns the number that the engine's INFO shows for `field` in its section about memory;
+    /// `None` if there is none.
     fn memory_field(&self, field: &str) -> Option<u64> {
         let info = self.control().ok()?.ask_text(&["INFO", "memory"]).ok()??;
         info_field(&info, field)?.parse().ok()

@@ -26,8 +26,8 @@ enum Place {
     File,
     /// The mistake is about this byte range of the file.
     Bytes(Range<usize>),
-    /// The value of the key at this path, or of the longest prefix of the path that the file
-    /// contains.
+    /// The mistake is about the value of the key at this path, or of the longest prefix of the path
+    /// that the file contains.
     Key(String),
 }
 
@@ -37,7 +37,7 @@ pub struct Located {
     /// The line and the column; absent for a mistake about the whole file or a table that the file
     /// does not contain.
     pub at: Option<(usize, usize)>,
-    /// The reason, in one line.
+    /// The reason why the study file is wrong, in one line.
     pub reason: String,
 }
 
@@ -47,7 +47,7 @@ impl Mistake {
         Self { place: Place::File, reason: reason.to_string() }
     }
 
-    /// Creates a mistake about `spanned`.
+    /// Creates a mistake about the value `spanned`, at its byte range in the file.
     pub fn at<T>(spanned: &Spanned<T>, reason: impl fmt::Display) -> Self {
         let span = spanned.span();
         let place = if span.is_empty() { Place::File } else { Place::Bytes(span) };
@@ -65,18 +65,19 @@ impl Mistake {
         Self { place: error.span().map_or(Place::File, Place::Bytes), reason }
     }
 
-    /// Returns the reason without the position.
+    /// Returns the reason of the mistake without its position in the file.
     pub fn reason(self) -> String {
         self.reason
     }
 
-    /// Returns the mistake with its position in `text`.
+    /// Returns the mistake with its line and column in the study file `text`.
     pub fn located(self, text: &str) -> Located {
         self.located_by(text, |path| Some(find(text, path)?.0))
     }
 
-    /// Returns the mistake with its position, for a study shortened by `[quick]`. If a key of
-    /// `[quick]` replaces the wrong key of `[load]`, the position is in `[quick]`.
+    /// Returns the mistake with its line and column in the study file `text`, for a study shortened
+    /// by `[quick]`. If a key of `[quick]` replaces the wrong key of `[load]`, the position is in
+    /// `[quick]`.
     pub fn located_in_quick(self, text: &str) -> Located {
         self.located_by(text, |path| {
             let replaced = path.strip_prefix("load.").unwrap_or(path);
@@ -95,8 +96,9 @@ impl Mistake {
     }
 }
 
-/// Returns the byte range of the value at `path` in `text`, or of the longest prefix of `path` that
-/// exists; `None` if no prefix exists. The bool is true if the whole path exists.
+/// Returns the byte range of the value at key path `path` in the study file `text`, or of the
+/// longest prefix of `path` that exists; `None` if no prefix exists. The bool is true if the whole
+/// path exists.
 fn find(text: &str, path: &str) -> Option<(Range<usize>, bool)> {
     let table = DeTable::parse(text).ok()?;
     let mut names = path.split('.');

@@ -24,7 +24,7 @@ pub enum Link {
     Relay(Shape),
 }
 
-/// The properties that a study requests for a simulated link.
+/// The properties of a simulated link that a study requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The simulator; when absent, the kernel's netem if possible, otherwise a relay.
@@ -128,7 +128,7 @@ impl Namespace {
         ["ip", "netns", "exec", &self.name]
     }
 
-    /// Returns the IPv4 address at which engines inside the namespace listen.
+    /// Returns the IPv4 address at which engines inside the network namespace listen.
     pub fn address(&self) -> String {
         format!("10.213.{}.2", self.number)
     }
@@ -144,7 +144,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes namespace `name` and the pair of interfaces that leads to it.
+/// Removes the network namespace `name` and the pair of virtual interfaces that leads to it.
 fn remove(name: &str) {
     // Errors are ignored: the objects may not exist yet. The kernel removes the other interface of
     // the pair.
@@ -152,8 +152,11 @@ fn remove(name: &str) {
     let _ = run("ip", &["netns", "delete", name]);
 }
 
-/// Runs a command and waits for its end. The error names the command and has the first line of its
-/// error output.
+/// Runs a command and waits for its end.
+///
+/// # Errors
+///
+/// The name of the command and the first line of its error output.
 fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {program}: {error}"))?;

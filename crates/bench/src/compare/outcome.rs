@@ -36,7 +36,7 @@ pub struct Outcome {
     pub cells: Vec<Cell>,
     /// The memory per key of each engine, measured by the preload; empty without a preload.
     pub memory: Vec<KeyMemory>,
-    /// The simulators of the links, by round trip time in milliseconds.
+    /// The simulator of each simulated link (netem or a relay), by round trip time in milliseconds.
     #[serde(default)]
     pub links: BTreeMap<u32, LinkKind>,
     /// The limits that the command line made smaller, each as a phrase: `2 rounds instead of 5`.
@@ -90,7 +90,7 @@ pub struct Cell {
     pub failure: Option<String>,
 }
 
-/// The memory per key of one engine.
+/// The memory per key of one engine with one number of I/O threads, as the preload measured it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyMemory {
     /// The name of the engine.
@@ -300,26 +300,26 @@ impl Metric {
 }
 
 impl Cell {
-    /// Returns the median of `metric` over the rounds, with its confidence interval; `None` if no
-    /// round has a value.
+    /// Returns the median of `metric` over the rounds of the cell, with its confidence interval;
+    /// `None` if no round has a value.
     pub fn estimate(&self, metric: Metric) -> Option<Estimate> {
         Estimate::of(self.rounds.iter().filter_map(|run| metric.of(run)))
     }
 
-    /// Returns the median of `metric` over the rounds; `None` if no round has a value.
+    /// Returns the median of `metric` over the rounds of the cell; `None` if no round has a value.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         stats::median(self.rounds.iter().filter_map(|run| metric.of(run)))
     }
 
-    /// Returns the reason why the client was the bottleneck; `None` if it was so in fewer than half
-    /// of the rounds.
+    /// Returns the reason why the load generator was the bottleneck; `None` if it was so in fewer
+    /// than half of the rounds.
     pub fn client_bound(&self) -> Option<&str> {
         let bound: Vec<_> = self.rounds.iter().filter(|run| run.is_client_bound()).collect();
         let often = bound.len() * 2 >= self.rounds.len();
         bound.first().filter(|_| often).map(|run| run.client.bound.reason.as_str())
     }
 
-    /// Returns the number of error replies and failed verifications in all rounds.
+    /// Returns the number of error replies and failed verifications in all rounds of the cell.
     pub fn errors(&self) -> u64 {
         self.rounds.iter().map(RunResult::error_count).sum()
     }

@@ -143,8 +143,8 @@ impl Side {
 #[derive(Default)]
 struct Lane {
     packets: VecDeque<Packet>,
-    /// The time from which the link can send the next packet, in nanoseconds: all packets before it
-    /// have been sent. Only a rate limit makes a packet wait for this time.
+    /// The time from which the link can send the next packet in this direction, in nanoseconds: all
+    /// packets before it have been sent. Only a rate limit makes a packet wait for this time.
     free_ns: u64,
 }
 
@@ -161,14 +161,16 @@ enum Payload {
     /// The client has connected: the relay must connect to the server.
     Open,
     Bytes(Vec<u8>),
-    /// The sender has shut down its sending side, and may still receive.
+    /// The sender has shut down its sending side, and may still receive: the relay must do the same
+    /// toward the receiver.
     Finish,
-    /// The sender has closed or broken its connection.
+    /// The sender has closed or broken its connection: the relay must break the connection to the
+    /// receiver.
     Reset,
 }
 
-/// A connection through the relay: an end to the client, and an end to the server after it is
-/// opened.
+/// A connection through the relay: its end toward the client, and its end toward the server after
+/// that is opened.
 #[derive(Default)]
 struct Pair {
     ends: [End; 2],
@@ -186,11 +188,11 @@ struct End {
     is_held_back: bool,
     /// True if the client or server at this end has shut down its sending side.
     has_finished: bool,
-    /// True if the `Finish` from the other end has been delivered to this end.
+    /// True if the relay has delivered the `Finish` of the other end to this end.
     is_finished: bool,
 }
 
-/// The state of the relay's thread: its event loop, connections and lanes.
+/// The state of the relay's thread: its event loop, its connections and the packets in transit.
 struct Line {
     net: EventLoop,
     server: SocketAddr,
@@ -357,8 +359,8 @@ impl Line {
         on_its_way + conn.map_or(0, |conn| self.net.split().1.len_bytes(conn))
     }
 
-    /// Resumes the paused input of the end opposite `side` when at most half of the window to
-    /// `side` is in use.
+    /// Lets the relay receive again from the end opposite `side`, when at most half of the window
+    /// to `side` is in use.
     fn resume_sender(&mut self, pair: u64, side: Side) {
         if !self.pairs.contains_key(&pair) {
             return;
@@ -373,7 +375,7 @@ impl Line {
         }
     }
 
-    /// Delivers the packets whose time of delivery has come.
+    /// Delivers the packets in transit whose time of delivery has come.
     fn deliver(&mut self) {
         let now_ns = self.now_ns();
         for side in [Side::Client, Side::Server] {
@@ -446,7 +448,8 @@ impl Line {
         });
     }
 
-    /// Removes a closed connection, and also its pair once both ends are closed.
+    /// Removes a closed connection of the relay, and also the pair to which it belongs once both
+    /// ends are closed.
     fn forget(&mut self, conn: ConnId) {
         let Some((pair, side)) = self.conns.remove(&conn) else { return };
         let end = self.end_mut(pair, side);

@@ -44,14 +44,14 @@ const RELAY_BUSY_MIN: f64 = 0.9;
 pub struct Runner<'a> {
     study: &'a Study,
     interrupt: Interrupt,
-    /// The function that saves the results measured so far.
+    /// The function that writes the results measured so far to a file.
     save: &'a dyn Fn(&Outcome),
     outcome: Outcome,
     /// The errors of the study so far, one line each.
     problems: Vec<String>,
     runs_done: usize,
-    /// The number of points measured so far, counted again in each round. The runs of all engines
-    /// at a point in one round count as one.
+    /// The number of points of measurement completed so far, counted again in each round. The runs
+    /// of all engines at a point in one round count as one.
     points_done: u64,
     /// The engines that have ended or stopped replying since the engines of the current group were
     /// started: the index in the group and the name.
@@ -70,8 +70,8 @@ struct Group {
     is_first: bool,
 }
 
-/// One round of measurements with one number of connections, while the engines run with the
-/// settings of one group.
+/// One round of measurements of a group with one number of connections, while the engines run with
+/// the settings of one group.
 struct Step<'a> {
     group: Group,
     connections: usize,

@@ -29,7 +29,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Computes the median and its confidence interval from `values`; `None` without finite values.
+    /// Computes the median of `values` and its confidence interval; `None` without finite values.
     /// O(n log n).
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();

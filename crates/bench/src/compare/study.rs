@@ -116,11 +116,14 @@ pub struct Load {
     pub io_threads: Vec<u32>,
     /// The round trip times of simulated links, in milliseconds; 0 measures without a link.
     pub round_trips_ms: Vec<u32>,
-    /// The simulator of links; when absent, netem if the kernel permits it, otherwise a relay.
+    /// The simulator of links (netem or a relay); when absent, netem if the kernel permits it,
+    /// otherwise a relay.
     pub link: Option<LinkKind>,
-    /// The rate of links in each direction, in megabits per second; unlimited when absent.
+    /// The rate of simulated links in each direction, in megabits per second; unlimited when
+    /// absent.
     pub link_mbit_per_second: Option<f64>,
-    /// The requests per second of an open loop; a closed loop when absent.
+    /// The total rate of an open loop, which sends requests on schedule, in requests per second; a
+    /// closed loop when absent.
     pub rate: Option<f64>,
     /// The longest time that an engine may send no reply before its run fails, in seconds.
     pub reply_within_seconds: f64,
@@ -193,7 +196,8 @@ pub enum Connections {
     Rising(Rising),
 }
 
-/// A number of connections that doubles at each step.
+/// Numbers of connections of which each is twice the one before, until the rate of requests stops
+/// rising.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rising {
@@ -201,8 +205,8 @@ pub struct Rising {
     pub from: usize,
     /// The largest allowed number of connections.
     pub to: usize,
-    /// The minimum gain of the rate, in percent. The series ends when neither of the last two steps
-    /// exceeds the best earlier rate by this gain.
+    /// The minimum gain of the rate of requests, in percent. The series ends when neither of the
+    /// last two steps exceeds the best earlier rate by this gain.
     #[serde(default = "default_stop_below")]
     pub stop_below_percent: f64,
 }
@@ -224,8 +228,8 @@ impl Connections {
         }
     }
 
-    /// Returns the minimum gain of the rate, in percent, with which the number of connections goes
-    /// on rising; `None` for a list.
+    /// Returns the minimum gain of the rate of requests, in percent, with which the number of
+    /// connections goes on rising; `None` for a list.
     pub fn stop_below_percent(&self) -> Option<f64> {
         match self {
             Connections::List(_) => None,
@@ -319,11 +323,11 @@ pub struct Changes<'a> {
     pub programs: &'a [String],
     /// The root directories of engines, as NAME=FOLDER.
     pub roots: &'a [String],
-    /// The number of rounds.
+    /// The number of rounds, in place of the study's.
     pub rounds: Option<u32>,
-    /// The duration of a run, in seconds.
+    /// The duration of a run in seconds, in place of the study's.
     pub seconds: Option<f64>,
-    /// The seed of all random choices.
+    /// The seed of all random choices, in place of the study's.
     pub seed: Option<u64>,
 }
 
@@ -331,7 +335,8 @@ pub struct Changes<'a> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadEntry {
-    /// The names of redis-benchmark's tests.
+    /// The names of redis-benchmark's tests to measure; `None` if the entry is about commands or
+    /// vectors.
     #[serde(default)]
     pub tests: Option<Vec<Spanned<String>>>,
     /// The name of the commands in reports.
@@ -380,7 +385,8 @@ impl Study {
         })
     }
 
-    /// Parses a study. `[quick]` must be valid even if `length` does not use it.
+    /// Parses the text of a study file, and shortens the study according to `length`. `[quick]`
+    /// must be valid even if `length` does not use it.
     pub fn parse(text: &str, length: Length) -> Result<Study, Located> {
         let parsed: Result<Study, toml::de::Error> = toml::from_str(text);
         let study = parsed.map_err(|error| Mistake::of_reader(&error).located(text))?;

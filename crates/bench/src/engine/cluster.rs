@@ -40,7 +40,8 @@ pub(super) struct ClusterMap {
     /// The position of the key among the words of each request of the workload; the command has
     /// position 0. `None` for a request without a key.
     key_at: Vec<Option<usize>>,
-    /// The index of the node that received the last request without a key.
+    /// The index of the node that received the last request without a key; such requests go to all
+    /// nodes by turns.
     turn: usize,
 }
 
@@ -93,8 +94,9 @@ impl ClusterMap {
         self.key_at = key_at;
     }
 
-    /// Returns the index of the node `host:port`, and adds an unknown node. An empty host or `?`
-    /// means the address `here`. Returns `None` if the host has no address or the map is full.
+    /// Returns the index of the node `host:port` in the map; adds the node if it is unknown. An
+    /// empty host or `?` means the address `here`. Returns `None` if the host has no address or the
+    /// map is full.
     fn node(&mut self, host: &str, port: u16, here: IpAddr) -> Option<usize> {
         let host = if matches!(host, "" | "?") { here.to_string() } else { host.to_owned() };
         let known = |node: &Node| node.host == host && node.address.port() == port;

@@ -35,7 +35,7 @@ pub(super) struct Server {
     pub(super) greeting_replies: u32,
     /// The commands of `greeting` without the PING, for connections that are opened during a run.
     pub(super) reconnect_commands: Vec<u8>,
-    /// The number of replies that `reconnect_commands` gets.
+    /// The number of replies that the commands in `reconnect_commands` get.
     pub(super) greeting_again_replies: u32,
 }
 

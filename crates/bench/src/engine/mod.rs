@@ -148,8 +148,8 @@ pub fn set_up(spec: &RunSpec) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Returns the results of a run that concern the vector set of `workload`. `all` is the sum over
-/// all threads.
+/// Returns the results of a run for the vector set of `workload`; `None` if the workload has none.
+/// `all` is the sum over all threads.
 fn vector_use(workload: &Workload, all: &Tally) -> Option<VectorUse> {
     let task = workload.vectors.as_ref()?;
     let data = task.vectors.loaded()?;
@@ -251,7 +251,7 @@ fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> b
     watched
 }
 
-/// The event loop backend and the start time of a run.
+/// The event loop backend of a run, and its start time.
 struct Began {
     backend: Backend,
     started_unix_ms: u64,
@@ -259,7 +259,7 @@ struct Began {
     measured_ns: u64,
 }
 
-/// Combines the counts of all threads into the result.
+/// Combines the counts of all threads into the result of the run.
 fn result(spec: &RunSpec, shared: &Shared, began: &Began, threads: &[Tally], watched: Watched) -> RunResult {
     let mut all = Tally::new();
     threads.iter().for_each(|tally| all.add(tally));

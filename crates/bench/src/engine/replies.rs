@@ -55,8 +55,8 @@ pub(super) struct ReplyScanner {
 }
 
 impl ReplyScanner {
-    /// Sets the maximum number of bytes of each reply's bulk strings that are kept for
-    /// [`ReplyScanner::body`].
+    /// Sets the maximum number of bytes of each reply's bulk strings that the scanner keeps.
+    /// [`ReplyScanner::body`] returns them.
     pub(super) fn keep_bodies(&mut self, len_bytes: usize) {
         self.keep_len_bytes = len_bytes;
     }
@@ -91,8 +91,8 @@ impl ReplyScanner {
         }
     }
 
-    /// Consumes bytes of a bulk string and its line end from `input`. Returns the number of bytes
-    /// consumed.
+    /// Consumes bytes of the current bulk string and its line end from `input`. Returns the number
+    /// of bytes consumed.
     fn take_body(&mut self, input: &[u8]) -> usize {
         let len = usize::try_from(self.body_left).unwrap_or(usize::MAX).min(input.len());
         let text_len = usize::try_from(self.body_left.saturating_sub(2)).unwrap_or(usize::MAX).min(len);
@@ -200,7 +200,8 @@ fn malformed(what: &str, line: &[u8]) -> Malformed {
 mod tests {
     use super::*;
 
-    /// Checks the replies in `input`, for every way of cutting it into two pieces.
+    /// Checks that the scanner finds the replies `expected` in `input`, for every way of cutting it
+    /// into two pieces.
     fn check(input: &str, expected: &[Reply]) {
         let input = input.replace('|', "\r\n").replace('¦', "|").into_bytes();
         for cut in 0..=input.len() {

@@ -38,7 +38,7 @@ pub(super) struct Shared {
     /// The number of requests of the measured part that no thread has claimed yet; `u64::MAX` at
     /// first if the run ends after a duration.
     left: AtomicU64,
-    /// The first reason why the run failed; `None` if it did not fail.
+    /// The reason of the first failure of the run; `None` if it has not failed.
     failure: Mutex<Option<String>>,
     course: Mutex<Course>,
     threads: usize,
@@ -105,7 +105,7 @@ impl Shared {
         self.stop.store(true, Relaxed);
     }
 
-    /// Returns the reason why the run failed; `None` if it did not fail.
+    /// Returns the reason of the first failure of the run; `None` if it has not failed.
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -144,7 +144,7 @@ impl Shared {
         (course.reported.last().copied(), course.answered)
     }
 
-    /// Returns the results by second of a run whose measured part lasted `duration`.
+    /// Returns the results of each second of a run whose measured part lasted `duration`.
     pub(super) fn seconds(&self, duration: Duration) -> Vec<Second> {
         let course = self.course();
         let mut seconds = course.reported.clone();

@@ -1,4 +1,5 @@
-//! The counts of a thread, and the sum over all threads as a result.
+//! The counts of requests and latencies of a thread of the load generator, and the sum over all
+//! threads as the result of the run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,8 +57,8 @@ pub(super) struct Tally {
     /// loop for which a client was free. `on_free_connection` is the number of these requests.
     pub(super) late_ns: u128,
     pub(super) on_free_connection: u64,
-    /// The CPU time of the thread in the measured part, and its wait for a processor. `measured_ns`
-    /// is the wall time of that part.
+    /// The CPU time that the thread used in the measured part, and the time it waited for a
+    /// processor. `measured_ns` is the wall time of that part.
     pub(super) time: ThreadTime,
     pub(super) measured_ns: u64,
 }
@@ -100,7 +101,7 @@ impl Tally {
         }
     }
 
-    /// Counts the requests that are not searches separately from now on.
+    /// Makes the thread count the requests that are not searches separately from now on.
     pub(super) fn count_beside(&mut self) {
         self.beside.get_or_insert_with(latency_histogram);
     }
@@ -115,8 +116,8 @@ impl Tally {
         *self.errors.entry(if full { "OTHER".to_owned() } else { kind }).or_default() += 1;
     }
 
-    /// Adds the counts of another thread. `time` and `measured_ns` stay unchanged, because they
-    /// belong to one thread.
+    /// Adds the counts of another thread to these. `time` and `measured_ns` stay unchanged, because
+    /// they belong to one thread.
     pub(super) fn add(&mut self, other: &Tally) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         if let Some(other) = &other.beside {
@@ -148,8 +149,8 @@ impl Tally {
         summary(&self.histogram)
     }
 
-    /// Returns the results of the requests that are not searches; `None` if they are not counted
-    /// separately.
+    /// Returns the number and the latencies of the requests that are not searches; `None` if they
+    /// are not counted separately.
     pub(super) fn beside(&self) -> Option<BesideSearches> {
         let beside = self.beside.as_ref()?;
         Some(BesideSearches { requests: beside.len(), latency: summary(beside) })
@@ -237,7 +238,7 @@ pub(super) fn client_use(threads: &[Tally], all: &Tally) -> ClientUse {
 mod tests {
     use super::*;
 
-    /// Creates the counts of a thread that was busy and waiting for the given percentages of one
+    /// Returns the counts of a thread that was busy and waiting for the given percentages of one
     /// second.
     fn thread(busy: u64, waiting: u64) -> Tally {
         let mut tally = Tally::new();

@@ -27,7 +27,7 @@ const SYSTEM_ROOTS: [&str; 3] =
 pub(super) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// The configuration `config` in the form that the event loop needs.
+    /// The TLS configuration `config` in the form that the event loop needs.
     side: TlsClient,
     /// True if the user gave the name that the server's certificate must have. Otherwise the host
     /// of each cluster node is the expected name.
@@ -88,7 +88,7 @@ impl Connector {
     }
 }
 
-/// Parses the host name or IP address that the server's certificate must be valid for.
+/// Parses the host name or IP address that the server's certificate must contain.
 fn server_name(name: &str) -> Result<ServerName<'static>, BenchError> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(ServerName::IpAddress(address.into()));

@@ -100,7 +100,7 @@ struct Client {
     /// without a connection yet.
     nodes: Vec<Option<ConnId>>,
     in_flight: usize,
-    /// True if the client is in [`Schedule::free`].
+    /// True if the client is in the list [`Schedule::free`] of clients that may send.
     listed: bool,
 }
 
@@ -129,11 +129,11 @@ struct Sent {
     request: u32,
 }
 
-/// The schedule of an open loop: the rate, and the clients that are free to send.
+/// The schedule of a thread in an open loop: the rate, and the clients that are free to send.
 struct Schedule {
     interval_ns: f64,
     first_ns: f64,
-    /// The number of scheduled requests that this thread has sent.
+    /// The number of requests of the schedule that this thread has sent.
     sent: u64,
     /// The clients with fewer requests in flight than the pipeline depth. The client that has been
     /// in the list longest comes first.
@@ -457,7 +457,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Processes the replies that arrived on connection `id`. Then sends the next requests of its
-    /// client if the client is ready for them.
+    /// client if the client may send.
     fn replies(&mut self, id: ConnId, now_ns: u64) -> Result<(), Stop> {
         let Some(mut conn) = self.conns.get_mut(id.index()).and_then(Option::take) else { return Ok(()) };
         let mut consumed = 0;
@@ -503,8 +503,8 @@ impl<'a> Worker<'a> {
         if idle || self.schedule.is_some() { self.next_requests(index) } else { Ok(()) }
     }
 
-    /// Processes a reply to the greeting of a connection that still waits for `left` more. Returns
-    /// an error if the reply is an error.
+    /// Processes a reply to the greeting of a connection that still waits for `left` more such
+    /// replies. Returns an error if the reply is an error.
     fn greeted(&mut self, reply: Reply, left: u32) -> Result<(), Stop> {
         self.ungreeted -= usize::from(left == 0);
         match reply {
@@ -516,8 +516,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts the reply to `sent`: its latency, and if it is an error, a hit or a miss. Ignores
-    /// replies to requests of the warm-up.
+    /// Counts the reply to the request `sent`: its latency, and if it is an error, a hit or a miss.
+    /// Ignores replies to requests of the warm-up.
     #[inline]
     fn answered(&mut self, sent: &Sent, reply: Reply, scanner: &ReplyScanner, now_ns: u64) {
         if sent.due_ns < self.times.measured_ns {

@@ -26,17 +26,18 @@ pub fn fresh_seed() -> u64 {
 pub struct Draw {
     pub(super) rng: fastrand::Rng,
     sequences: Sequences,
-    /// The number of the last key in the request that is being rendered.
+    /// The number of the last key in the request that is being rendered from its template.
     pub(super) key: u64,
     /// The last number drawn for a `{rand}` or for the start of a `{range}`.
     pub(super) range_start: u64,
-    /// The number of the last row of a data set in the request that is being rendered.
+    /// The number of the last row of a data set in the request that is being rendered from its
+    /// template.
     pub(super) row: u64,
-    /// The hash tag of the current request, without braces.
+    /// The cluster hash tag of the current request, without braces.
     pub(super) tag: [u8; 3],
     /// True if each value depends only on its key, so that replies can be verified.
     pub(super) values_follow_keys: bool,
-    /// The buffer in which an argument of variable length is built.
+    /// The buffer in which an argument of variable length is built before its length is known.
     pub(super) scratch: Vec<u8>,
 }
 

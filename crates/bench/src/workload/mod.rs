@@ -36,8 +36,8 @@ pub use vectors::{Definition, ELEMENT_DIGITS, Source, Truth, VectorData, Vectors
 /// The requests that a run sends repeatedly.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The name in results: redis-benchmark's title, the template of a single command, or the name
-    /// of a file or mix.
+    /// The name of the workload in results: redis-benchmark's title, the template of a single
+    /// command, or the name of a file or mix.
     pub name: String,
     /// The requests with their weights. Never empty.
     pub requests: Vec<Weighted>,
@@ -60,20 +60,20 @@ pub struct Workload {
 /// Unmeasured requests before a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The requests.
+    /// The requests that are sent before a run.
     pub workload: Workload,
-    /// The number of requests.
+    /// The number of requests to send before a run.
     pub requests: u64,
 }
 
 /// The part of a workload that concerns a vector set.
 #[derive(Clone, Debug)]
 pub struct VectorTask {
-    /// The data set that requests take vectors from.
+    /// The data set from which requests take vectors.
     pub vectors: Vectors,
     /// The name of the vector set in results: its data and its quantization.
     pub label: String,
-    /// The EF of searches; `None` if it is not known.
+    /// The EF of searches, their number of candidates; `None` if it is not known.
     pub ef: Option<u32>,
     /// True if a run adds each vector once, whatever the limit of the load.
     pub adds_all: bool,
@@ -82,7 +82,7 @@ pub struct VectorTask {
 /// A request and its weight in a mix.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// The weight relative to the other requests.
+    /// The weight of the request relative to the other requests of the mix.
     pub weight: u32,
     /// The template of the request.
     pub template: Template,
@@ -152,7 +152,8 @@ impl Workload {
             .map_err(|error| BenchError::Usage(format!("{}: {error}", path.display())))
     }
 
-    /// Returns the command template. For a mix, returns one line per command, each with its weight.
+    /// Returns the command template of the workload. For a mix, returns one line per command, each
+    /// with its weight.
     pub fn command(&self) -> String {
         if let [only] = &self.requests[..] {
             return only.template.text().to_owned();

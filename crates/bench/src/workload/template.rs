@@ -104,7 +104,8 @@ pub struct Template {
     searches: bool,
 }
 
-/// A piece of an encoded request. The segments of a template are in the order of the bytes.
+/// A segment of an encoded request template: fixed bytes, or a placeholder to fill. The segments
+/// are in the order of the bytes.
 #[derive(Clone, Debug)]
 enum Segment {
     /// Encoded bytes that are the same in each request.
@@ -163,8 +164,8 @@ impl Number {
 }
 
 impl Template {
-    /// Parses a command line: words with redis-cli's quoting and placeholders. Adds the number of
-    /// counters that its sequential keys need to `sequences`.
+    /// Parses a command line: words with redis-cli's quoting and placeholders. Adds to `sequences`
+    /// the number of counters that its sequential keys need.
     pub fn parse(line: &str, options: &TemplateOptions, sequences: &mut usize) -> Result<Self, BenchError> {
         let words = split_quoted(&hold_blanks(line.as_bytes()))
             .ok_or_else(|| BenchError::Usage(format!("unbalanced quotes in {line:?}")))?;
@@ -172,7 +173,7 @@ impl Template {
     }
 
     /// Parses arguments that are already split, as by a shell. Each may contain placeholders. Adds
-    /// the number of counters that its sequential keys need to `sequences`.
+    /// to `sequences` the number of counters that its sequential keys need.
     pub fn from_arguments(
         arguments: &[Vec<u8>],
         options: &TemplateOptions,
@@ -322,7 +323,8 @@ fn fixed_len(part: &Part) -> Option<usize> {
     }
 }
 
-/// Returns true if the reply to a search with these words has more than the names of elements.
+/// Returns true if the reply to a search (VSIM) with these words has more than the names of
+/// elements, such as scores.
 fn has_more_than_names(words: &[Vec<u8>]) -> bool {
     let more = |word: &Vec<u8>| {
         [&b"WITHSCORES"[..], b"WITHATTRIBS"].iter().any(|option| word.eq_ignore_ascii_case(option))

@@ -143,7 +143,7 @@ impl Values {
         Self { sizes, pool, starts }
     }
 
-    /// Returns the sizes of the values.
+    /// Returns the sizes of the values that this source makes.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }

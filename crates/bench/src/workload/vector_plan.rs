@@ -22,7 +22,7 @@ const READ_VALUE_BYTES: usize = 64;
 /// The number of vectors per cluster if the number of clusters is not given.
 const CLUSTER_ROWS: usize = 100;
 
-/// The settings of the workloads of one data set.
+/// The settings of the workloads of one data set of vectors.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VectorPlan {
@@ -36,7 +36,7 @@ pub struct VectorPlan {
     pub clusters: Option<usize>,
     /// The distance of a vector from the centre of its cluster, as a share of the centre's norm.
     pub spread: f64,
-    /// The number of different queries.
+    /// The number of different queries, the vectors that are searched for.
     pub queries: usize,
     /// The number of neighbours that a search asks for: COUNT.
     pub neighbours: usize,
@@ -87,7 +87,7 @@ pub enum Quantization {
 }
 
 impl Quantization {
-    /// Returns the word that VADD takes.
+    /// Returns the option of VADD for this form of vectors.
     pub fn word(self) -> &'static str {
         match self {
             Quantization::Q8 => "Q8",
@@ -96,7 +96,7 @@ impl Quantization {
         }
     }
 
-    /// Parses `q8`, `noquant` or `bin`, in any case.
+    /// Parses the name of a quantization: `q8`, `noquant` or `bin`, in any case.
     pub fn parse(text: &str) -> Result<Self, String> {
         [Quantization::Q8, Quantization::NoQuant, Quantization::Bin]
             .into_iter()
@@ -106,8 +106,8 @@ impl Quantization {
 }
 
 impl VectorPlan {
-    /// Checks the settings, and returns the data set, which is not made yet. The error names the
-    /// setting that is out of range.
+    /// Checks the settings, and returns the data set of vectors, whose data is not made yet. The
+    /// error names the setting that is out of range.
     pub fn vectors(&self) -> Result<Vectors, BenchError> {
         let counts = [
             ("count", self.count, ROWS_MAX),
@@ -142,8 +142,8 @@ impl VectorPlan {
         Ok(Vectors::new(Definition { source, rows, dimensions, queries, neighbours, seed }))
     }
 
-    /// Returns the name of the data in results: `clustered 128`, or the name of the file without
-    /// its folder and extension.
+    /// Returns the name of the data set in results: `clustered 128`, or the name of the file
+    /// without its folder and extension.
     fn title(&self, vectors: &Vectors) -> String {
         let definition = vectors.definition();
         let name = match &definition.source {
@@ -154,7 +154,7 @@ impl VectorPlan {
     }
 
     /// Returns the workloads in the order in which they run. `name` replaces the name of the data
-    /// in their names unless it is empty.
+    /// set in their names unless it is empty.
     pub fn workloads(&self, name: &str, vectors: &Vectors) -> Result<Vec<Workload>, BenchError> {
         let title = if name.is_empty() { self.title(vectors) } else { name.to_owned() };
         let mut all = Vec::new();
@@ -236,7 +236,8 @@ fn plain(line: &str) -> Result<Workload, BenchError> {
     Ok(Workload::of(line, vec![Weighted { weight: 1, template }], sequences))
 }
 
-/// Returns `label` as a key without blanks and braces: `vectors:clustered-128-q8`.
+/// Returns `label`, the name of a vector set, as a key without blanks and braces:
+/// `vectors:clustered-128-q8`.
 fn slug(label: &str) -> String {
     let letter =
         |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };

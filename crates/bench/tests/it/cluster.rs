@@ -118,7 +118,7 @@ impl Cluster {
         }))
     }
 
-    /// Creates a run of `workload` through node 0.
+    /// Returns the specification of a run of `workload` that reaches the cluster through node 0.
     fn spec(&self, workload: Workload, limit: Limit) -> RunSpec {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: self.nodes[0].port() };
         RunSpec {
@@ -138,8 +138,8 @@ impl Cluster {
     }
 }
 
-/// Returns the path of a server's working directory by which this process can open it. The server
-/// may run in a chroot or a container.
+/// Returns the path by which this process can open a server's working directory. The server may run
+/// in a chroot or a container.
 fn folder(server: &ServerProcess) -> PathBuf {
     fs::read_link(format!("/proc/{}/cwd", server.pid())).unwrap_or_else(|_| server.dir().to_owned())
 }
@@ -177,7 +177,8 @@ fn cluster_use(result: &RunResult) -> &ClusterUse {
     result.cluster.as_ref().unwrap()
 }
 
-/// Checks that no request was redirected: the node to which it was sent first answered it.
+/// Checks that no request of the run was redirected: the node to which it was sent first answered
+/// it.
 fn check_straight(result: &RunResult) {
     assert_eq!((&result.ending, &result.first_error), (&Ending::Complete, &None), "{}", result.test);
     let cluster = cluster_use(result);

@@ -49,7 +49,7 @@ fn started(name: &str) -> String {
     format!("[[engine]]\nname = '{name}'\nstart = '{}'\n", start_line(name))
 }
 
-/// Returns the lines of the study's CSV that contain `part`.
+/// Returns the lines of the study's results.csv that contain `part`.
 fn csv_lines(dir: &TempDir, part: &str) -> Vec<String> {
     let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
     csv.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()

@@ -52,8 +52,8 @@ pub fn spawn(name: &str, port: u16, folder: &Path) -> EngineProcess {
     EngineProcess(child)
 }
 
-/// Returns `command` with the directory `folder`, in which the engines that it starts write their
-/// process IDs.
+/// Returns `command` with the environment variable that names the directory `folder`. The engines
+/// that it starts write their process IDs there.
 pub fn told_in(mut command: Command, folder: &Path) -> Command {
     command.env(FOLDER, folder);
     command
@@ -89,8 +89,8 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Serves as an engine if the test program was started as one: until it is killed, or for a minute
-/// after it is busy. Otherwise the test does nothing.
+/// Serves as an engine if the test program was started as one. It serves until it is killed, or for
+/// a minute after it is busy. Otherwise the test does nothing.
 #[test]
 fn serves_when_it_is_told_a_port() {
     let arguments: Vec<String> = env::args().collect();

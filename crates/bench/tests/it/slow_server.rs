@@ -139,7 +139,8 @@ impl SlowServer {
         self.address.port()
     }
 
-    /// Sets the reply to CLUSTER SLOTS: the servers at `ports` serve equal parts of the slots.
+    /// Sets the server's reply to CLUSTER SLOTS: the servers at `ports` serve equal parts of the
+    /// slots.
     pub fn serve_slots_with(&self, ports: [u16; 2]) {
         let mut reply = b"*2\r\n".to_vec();
         for (port, (first, last)) in ports.into_iter().zip([(0, 8191), (8192, 16383)]) {

@@ -19,7 +19,7 @@ use crate::slow_server::{self, Oddities, SlowServer, pem};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Returns the number of requests that took at least `ms` milliseconds.
+/// Returns the number of requests of the run that took at least `ms` milliseconds.
 fn slower_than(result: &RunResult, ms: f64) -> u64 {
     let slow = result.histogram.iter().filter(|bucket| bucket.upper_us >= ms * 1e3);
     slow.map(|bucket| bucket.count).sum()
@@ -41,7 +41,7 @@ fn a_constant_delay_is_in_every_figure() {
 }
 
 /// Returns the hit rate of GET and the seed of a run with `-t set,get` on an empty server. The run
-/// has `keys` keys and as many requests of each test.
+/// chooses from `keys` keys, and sends as many requests of each test.
 fn hits_after_sets(keys: u64, flags: &[&str]) -> (f64, Option<u64>) {
     let server = SlowServer::start(Oddities::default());
     let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use bench::{run, set_up};
 
 use crate::slow_server::{Oddities, SlowServer};
 
-/// Runs the workloads of `plan` with 60 requests each.
+/// Runs the workloads of `plan` with 60 requests each on `server`. Returns their results.
 fn results(server: &SlowServer, plan: &VectorPlan) -> Vec<RunResult> {
     let workloads = plan.workloads("", &plan.vectors().unwrap()).unwrap();
     let run_one = |workload| {

@@ -25,7 +25,8 @@ use testkit::change_stream::replay;
 use testkit::change_stream::{Change, Difference, compare, explained, parse};
 use testkit::{Client, script};
 
-/// Compares Saker's stream of changes with that of a real Redis, and applies it to real servers.
+/// Compares Saker's stream of changes (write commands) with that of a real Redis, and applies it to
+/// real servers.
 #[derive(Parser)]
 struct Arguments {
     /// Sends random commands for this many seconds and applies the resulting streams of changes to
@@ -66,8 +67,8 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
     }
 }
 
-/// Sends random commands for `time` and applies the resulting streams of changes. Returns the
-/// number of differences in the data.
+/// Sends random commands to Saker for `time` and applies the resulting streams of changes to an
+/// empty Saker and to the peers. Returns the number of differences in the data.
 fn replay_random(seed: u64, time: Duration, peers: &[String]) -> Result<usize, Box<dyn Error>> {
     let summary = replay::run(seed, time, peers)?;
     summary.failures.iter().for_each(|failure| println!("{failure}"));
@@ -101,9 +102,9 @@ fn run_script(path: &Path, peers: &mut [Peer]) -> Result<usize, Box<dyn Error>> 
     Ok(found)
 }
 
-/// Returns the differences between Saker's changes and those of the default peer that no entry of
-/// the table of intended differences explains. `None` without a peer, or if it is older than Redis
-/// 8.
+/// Returns the differences between Saker's stream of changes and that of the default peer that the
+/// table of intended differences does not explain. `None` if there is no peer, or if it is older
+/// than Redis 8.
 fn compare_with_redis(path: &Path, ours: &[Change]) -> Result<Option<Vec<Difference>>, Box<dyn Error>> {
     if !testkit::peer::is_available() {
         return Ok(None);

@@ -40,10 +40,10 @@ struct Arguments {
     /// Ends after this many failures with different causes.
     #[arg(long, default_value_t = 1)]
     failures: usize,
-    /// Uses only these commands.
+    /// Uses only the commands with these names.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Leaves these commands out.
+    /// Does not send the commands with these names.
     #[arg(long, value_delimiter = ',')]
     skip: Vec<String>,
 }
@@ -59,7 +59,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A server that already runs, or one that this program has started and stops.
+/// One of the two compared servers: one that already runs, or one that this program starts and
+/// stops.
 enum Server {
     Running(u16),
     Started(ServerProcess),
@@ -78,7 +79,7 @@ impl Server {
     }
 }
 
-/// Compares the servers. Returns true if there is no difference.
+/// Compares the two servers by random commands. Returns true if no reply and no content differs.
 fn compare(arguments: Arguments) -> Result<bool, Box<dyn Error>> {
     let capitals = |names: Vec<String>| names.iter().map(|name| name.to_ascii_uppercase()).collect();
     let a = Server::of(arguments.a, || {

@@ -44,7 +44,7 @@ struct Options {
     /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Number of measurements of each server.
+    /// Number of measurements of each server; they are made by turns.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }
@@ -111,7 +111,8 @@ fn median(figures: &[Figures], of: fn(&Figures) -> f64) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures the deliveries of `server` once, with a new publisher and new subscribers.
+/// Measures the rate at which `server` delivers messages once, with a new publisher and new
+/// subscribers.
 fn measure(options: &Options, server: &ServerProcess) -> Result<Figures, Box<dyn Error>> {
     let mut subscribers = subscribe(options, server)?;
     let payload = "x".repeat(options.size);
@@ -143,7 +144,8 @@ fn subscribe(options: &Options, server: &ServerProcess) -> io::Result<Vec<TcpStr
     Ok(subscribers)
 }
 
-/// Publishes until `stop` is set, with up to `pipeline` messages without a reply.
+/// Publishes messages until `stop` is set. Up to `pipeline` messages are sent before their replies
+/// are read.
 fn publish(options: &Options, mut stream: &TcpStream, payload: &str, stop: &AtomicBool) {
     let request = format!("*3\r\n$7\r\nPUBLISH\r\n$4\r\nnews\r\n${}\r\n{payload}\r\n", payload.len());
     let window = request.repeat(options.pipeline);
@@ -210,7 +212,7 @@ fn read_all(
     })
 }
 
-/// Returns the CPU time of this thread in seconds.
+/// Returns the CPU time of the calling thread in seconds.
 fn own_seconds() -> io::Result<f64> {
     testkit::process::schedstat_seconds("/proc/thread-self/schedstat".as_ref())
 }

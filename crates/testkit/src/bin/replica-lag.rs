@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const UP_WITHIN: Duration = Duration::from_secs(60);
 /// Number of GETs sent to the replica before the load, as the control.
 const IDLE_REQUESTS: usize = 10_000;
-/// The key that is set on the primary and read on the replica.
+/// The key that is set on the primary and read on the replica to measure the lag.
 const MARKER: &str = "marker";
 
 /// Measures the lag of a replica, and the latency of GET there.
@@ -121,7 +121,7 @@ fn start(options: &Options, core: usize) -> Result<ServerProcess, Box<dyn Error>
     Ok(ServerProcess::start(&command_line, &settings.map(str::to_owned))?)
 }
 
-/// Returns the command that starts the load generator.
+/// Returns the command that starts the load generator, saker-bench, against the primary at `port`.
 fn load(options: &Options, port: u16) -> Result<Command, Box<dyn Error>> {
     let bench = std::fs::canonicalize(&options.bench)?;
     let mut command = match options.load_core {
@@ -146,7 +146,7 @@ fn get(client: &mut Client, times: &mut Vec<Duration>) -> Result<Value, Box<dyn 
     Ok(value)
 }
 
-/// Prints a row of the table, in milliseconds.
+/// Prints a row of the table with the quantiles of `times`, in milliseconds.
 fn print_row(name: &str, times: &mut [Duration]) {
     times.sort_unstable();
     let at = |percent: usize| {

@@ -14,7 +14,7 @@ struct Arguments {
     /// The command line of the server to record from. Without it, $SAKER_PEER, or redis-server.
     #[arg(long)]
     peer: Option<String>,
-    /// The scripts.
+    /// The `.resp` scripts whose replies are recorded.
     #[arg(required = true)]
     files: Vec<PathBuf>,
 }

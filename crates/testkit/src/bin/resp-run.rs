@@ -14,7 +14,7 @@ struct Arguments {
     /// The server's port on the loopback.
     #[arg(long)]
     port: u16,
-    /// The scripts.
+    /// The `.resp` scripts to run.
     #[arg(required = true)]
     files: Vec<PathBuf>,
 }

@@ -32,7 +32,7 @@ mod simulation {
         /// The seed of all choices.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Ends after this many operations of clients.
+        /// Ends after this many operations (requests) of simulated clients.
         #[arg(long)]
         operations: Option<u64>,
         /// Runs only the scenario of this seed.
@@ -41,7 +41,8 @@ mod simulation {
         /// Prints a failing scenario without shrinking it.
         #[arg(long)]
         no_shrinking: bool,
-        /// Runs only scenarios of replication, with several engines.
+        /// Runs only scenarios of replication, in which several engines form a chain of primary and
+        /// replicas.
         #[arg(long)]
         chain: bool,
         /// Prints each scenario as it begins.

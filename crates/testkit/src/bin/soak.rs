@@ -25,17 +25,17 @@ struct Arguments {
     /// Duration of all runs together, in seconds.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Numbers of I/O threads of the server, a run for each.
+    /// Numbers of I/O threads of the server; the test runs once with each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 8])]
     threads: Vec<usize>,
-    /// Back ends of the event loop, a run for each.
+    /// Back ends of the event loop (`io_uring`, `epoll`); the test runs once with each.
     #[arg(long, value_delimiter = ',', default_values_t = ["epoll".to_owned(), "auto".to_owned()])]
     backends: Vec<String>,
-    /// Maximum memory that the server may hold, in megabytes.
+    /// Maximum resident memory of the server, in megabytes. More fails the test.
     #[arg(long, default_value_t = 1_024)]
     resident_mb_max: u64,
-    /// Kinds of trouble to make (`hog`, `slow reader`; see soak/misbehavior.rs), without blocked
-    /// clients. By default, all kinds and blocked clients.
+    /// Kinds of misbehaving clients to run (`hog`, `slow reader`; see soak/misbehavior.rs), without
+    /// blocked clients. By default, all kinds and also blocked clients.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Number of connections of a crowd, of which half misbehave; 0 for no crowd. The crowd is an
@@ -43,8 +43,8 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     crowd: usize,
     /// Maximum ratio of the third to the second latency measurement of the crowd, both 99th
-    /// percentiles of its well-behaved half. The third attacks this server, the second another one.
-    /// By default, no limit.
+    /// percentiles of its well-behaved half. In the third, the other half attacks the measured
+    /// server; in the second, it attacks another one. By default, no limit.
     #[arg(long)]
     crowd_p99_factor: Option<f64>,
     /// The seed of all choices; by default, the current time.

@@ -13,28 +13,30 @@ use clap::Parser;
 use testkit::ServerProcess;
 use testkit::waits::{KINDS, Waits, run};
 
-/// Counts waits that end before their timeout, and measures the lateness of the others.
+/// Counts blocking commands that end before their timeout, and measures the lateness of the others.
 #[derive(Parser)]
 struct Arguments {
     /// The server's command line, split at spaces.
     #[arg(long)]
     server: String,
-    /// Back ends of the event loop, a run for each; `none` for a server without that option.
+    /// Back ends of the event loop; the measurement runs once with each. `none` for a server
+    /// without that option.
     #[arg(long, value_delimiter = ',', default_values_t = ["epoll".to_owned(), "io_uring".to_owned()])]
     backends: Vec<String>,
-    /// Numbers of clients that send pipelines of writes meanwhile, a run for each.
+    /// Numbers of clients that send pipelines of writes during the measurement, which runs once
+    /// with each number.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 4])]
     load: Vec<usize>,
     /// Number of simultaneous connections.
     #[arg(long, default_value_t = 250)]
     connections: usize,
-    /// Number of waits of each kind, on all connections together.
+    /// Number of measured blocking commands of each kind, on all connections together.
     #[arg(long, default_value_t = 100_000)]
     waits: usize,
-    /// Commands to measure; all if none is given.
+    /// Names of the blocking commands to measure; all if none is given.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The seed of the timeouts.
+    /// The seed from which the timeouts of the blocking commands are drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -10,12 +10,13 @@ const SAME_MOMENT_MS: u64 = 2_000;
 /// The range of numbers that are taken for Unix times in milliseconds: from 2020 to the year 5138.
 const TIMES_MS: std::ops::Range<u64> = 1_577_836_800_000..99_999_999_999_999;
 
-/// A section in which two streams of changes differ.
+/// A place in which two streams of changes differ: between changes that both have, at least one
+/// stream has further ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The changes in the section that only the first stream has.
+    /// The changes at this place that only the first stream has.
     pub ours: Vec<Change>,
-    /// The changes in the section that only the second stream has.
+    /// The changes at this place that only the second stream has.
     pub theirs: Vec<Change>,
 }
 
@@ -26,8 +27,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns the differences of `ours` and `theirs` in order, by a longest common subsequence. O(n·m)
-/// over the parts between their common start and end.
+/// Returns the differences of the streams `ours` and `theirs` in order, by a longest common
+/// subsequence. O(n·m), where n and m are the numbers of changes between the common start and the
+/// common end.
 pub fn compare(ours: &[Change], theirs: &[Change]) -> Vec<Difference> {
     let start = ours.iter().zip(theirs).take_while(|(a, b)| are_alike(a, b)).count();
     let (ours, theirs) = (&ours[start..], &theirs[start..]);
@@ -71,8 +73,8 @@ fn flush(current: &mut Difference, found: &mut Vec<Difference>) {
     }
 }
 
-/// Returns true if both changes have the same effect. The numbers of transactions may differ,
-/// because one side may have additional transactions.
+/// Returns true if both changes have the same effect. Their transaction numbers may differ, because
+/// one server may have additional transactions.
 fn are_alike(a: &Change, b: &Change) -> bool {
     a.db == b.db
         && (a.transaction > 0) == (b.transaction > 0)
@@ -81,7 +83,8 @@ fn are_alike(a: &Change, b: &Change) -> bool {
         && a.words[1..].iter().zip(&b.words[1..]).all(|(a, b)| a == b || are_near(a, b))
 }
 
-/// Returns true if both words are times of nearly the same moment, or stream IDs with such times.
+/// Returns true if both words of commands are times of nearly the same moment, or stream IDs with
+/// such times.
 pub(super) fn are_near(a: &[u8], b: &[u8]) -> bool {
     let (Some((a, a_rest)), Some((b, b_rest))) = (time_of(a), time_of(b)) else { return false };
     a.abs_diff(b) <= SAME_MOMENT_MS && a_rest.is_some() == b_rest.is_some()

@@ -5,12 +5,12 @@ use super::{Change, Difference};
 /// An intended difference between two streams of changes: changes that only one of them has, or
 /// that differ between them.
 struct Explained {
-    /// The name of the script to which the entry applies; empty for all scripts.
+    /// The name of the script to which the intended difference applies; empty for all scripts.
     script: &'static str,
-    /// The text with which the differing changes begin, the command name in capitals. If empty, the
-    /// entry explains all changes of the script.
+    /// The text with which the differing changes begin, the command name in capitals. If empty, all
+    /// differing changes of the script are intended.
     start: &'static str,
-    /// The reason for the difference, for the reader.
+    /// The reason for the intended difference, for the reader of the table.
     reason: &'static str,
 }
 

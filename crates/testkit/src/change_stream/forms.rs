@@ -1,5 +1,5 @@
-//! Finds the versions of Redis and Valkey that can apply a stream of changes, from the versions
-//! that the records of its commands state.
+//! Finds the versions of Redis and Valkey that can apply a stream of changes. They follow from the
+//! versions that the command descriptions (`KnownSince` and the arguments) state.
 
 use std::fmt;
 
@@ -12,17 +12,18 @@ use crate::client::Client;
 /// The version of RDB files that Redis 6.2 reads.
 const PAYLOAD_VERSION_MAX: u16 = 9;
 
-/// The kind and version of a real server that applies streams of changes.
+/// The kind and version of a real server (peer) that applies streams of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerVersion {
-    /// A Redis server of this version.
+    /// The peer is a Redis server of this version.
     Redis(ServerVersion),
-    /// A Valkey server of this version.
+    /// The peer is a Valkey server of this version.
     Valkey(ServerVersion),
 }
 
 impl PeerVersion {
-    /// Asks a server for its version. Returns `None` if the answer does not contain one.
+    /// Asks the server of `client` for its kind and version. Returns `None` if the answer does not
+    /// contain a version.
     pub fn of(client: &mut Client) -> Option<Self> {
         let info = client.command(&["INFO", "server"]);
         let text = String::from_utf8_lossy(info.as_bytes()?).into_owned();
@@ -33,7 +34,7 @@ impl PeerVersion {
         }
     }
 
-    /// Returns true if the server is at least as new as `known` demands.
+    /// Returns true if the server is at least as new as `known`, the versions that know a feature.
     pub fn knows(self, known: KnownSince) -> bool {
         match self {
             Self::Redis(version) => version >= known.redis,
@@ -54,8 +55,9 @@ impl fmt::Display for PeerVersion {
 /// Returns the lowest versions of Redis and Valkey that can apply all changes of a stream.
 ///
 /// # Errors
-/// A text that names a change newer than Redis 6.2 or Valkey 7.2 although the command's
-/// record does not mark it as newer.
+///
+/// A text that names a change newer than Redis 6.2 or Valkey 7.2 although the description of its
+/// command does not mark it as newer.
 pub fn versions_for(changes: &[Change]) -> Result<KnownSince, String> {
     changes.iter().try_fold(KnownSince::ALL, |known, change| match versions_for_change(change) {
         Some(of_change) => Ok(known.and(of_change)),
@@ -64,7 +66,7 @@ pub fn versions_for(changes: &[Change]) -> Result<KnownSince, String> {
 }
 
 /// Returns the lowest versions that can apply one change. Returns `None` if the change is newer
-/// than the record of its command states.
+/// than the description of its command states.
 fn versions_for_change(change: &Change) -> Option<KnownSince> {
     let name = change.name();
     // Commands about the server, whose records are in another crate.
@@ -108,14 +110,14 @@ fn has_option(change: &Change, word: &str) -> bool {
     words.into_iter().any(|own| own.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Returns the tokens of arguments that are newer than Redis 6.2.
+/// Returns the tokens (option names) of a command's arguments that are newer than Redis 6.2.
 fn newer_tokens(args: &[Arg]) -> Vec<&'static str> {
     args.iter()
         .flat_map(|arg| if is_newer(arg.since) { tokens(arg) } else { newer_tokens(arg.args) })
         .collect()
 }
 
-/// Returns the tokens of an argument and of its nested arguments.
+/// Returns the tokens (option names) of a command's argument and of its nested arguments.
 fn tokens(arg: &Arg) -> Vec<&'static str> {
     arg.token.into_iter().chain(arg.args.iter().flat_map(tokens)).collect()
 }

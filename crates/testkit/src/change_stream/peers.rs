@@ -20,8 +20,8 @@ const DATABASES: u32 = 16;
 /// the text of scores.
 const SHORTEST_SCORES: ServerVersion = ServerVersion::new(7, 2);
 
-/// The minimum time to live of keys that are compared, in milliseconds: both servers must be read
-/// before it passes.
+/// The minimum time to live of a key whose content is compared, in milliseconds: both servers must
+/// be read before it expires.
 const SOON_MS: i64 = 10_000;
 
 /// A running Redis or Valkey server to which streams of changes are applied.
@@ -43,7 +43,7 @@ impl Peer {
         Ok(Self { server, version })
     }
 
-    /// Returns the version of the server.
+    /// Returns the kind (Redis or Valkey) and version of the server.
     pub fn version(&self) -> PeerVersion {
         self.version
     }
@@ -83,7 +83,8 @@ pub fn has_same_data(version: PeerVersion, own: &mut Client, source: &mut Client
     has_other_digest && (0..DATABASES).all(|db| content(own, db) == content(source, db))
 }
 
-/// Maximum number of keys, and of bytes of each value, in the text of a difference.
+/// Maximum number of keys, and of bytes of each value, in the text that describes a difference
+/// between two servers.
 const KEYS_SHOWN_MAX: usize = 5;
 const VALUE_SHOWN_BYTES: usize = 200;
 
@@ -121,8 +122,8 @@ fn time_ms(client: &mut Client) -> i64 {
     number(0) * 1000 + number(1) / 1000
 }
 
-/// Returns the keys of a database with their expiry and value, as far as a server of this version
-/// can report them. Leaves out keys and fields that expire before `from_ms`.
+/// Returns the keys of a database with their expiry and value, in a form that a server of this
+/// version can report. Leaves out keys and fields that expire before `from_ms`.
 fn lasting_content(
     client: &mut Client,
     db: u32,
@@ -142,7 +143,7 @@ fn lasting_content(
     contents.collect()
 }
 
-/// Returns the members of a sorted set with their scores, in a text that does not depend on how the
+/// Returns the members of a sorted set with their scores, as text that does not depend on how the
 /// server formats scores.
 fn scores(client: &mut Client, key: &[u8]) -> String {
     let pairs = bulks(&client.command(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]));
@@ -177,10 +178,11 @@ fn bulks(array: &Value) -> Vec<Vec<u8>> {
     values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect()
 }
 
-/// Applies the whole data of `source`, as a stream, to each peer that is new enough for it. Returns
-/// the number of these peers, and a text for each difference.
+/// Applies all data of the server `source`, as a stream of changes, to each peer that is new enough
+/// for it. Returns the number of these peers, and a text for each difference in the resulting data.
 ///
 /// # Errors
+///
 /// The stream is malformed.
 pub fn replay_into_all(
     peers: &mut [Peer],

@@ -1,4 +1,4 @@
-//! Servers whose stream of changes the test reads from a file while they run.
+//! Servers that write their stream of changes to a file, which the test reads while they run.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,8 @@ pub struct RecordedServer {
     pub process: ServerProcess,
     /// The file to which the server writes its stream of changes.
     pub file: PathBuf,
-    /// A folder outside the server's own folder, removed when the handle is dropped.
+    /// The folder of [`file`](Self::file) if it is outside the server's own folder; removed when
+    /// the handle is dropped.
     folder: Option<PathBuf>,
     /// The length of the part of the stream of changes that has been read, in bytes.
     read_to: usize,
@@ -86,10 +87,11 @@ impl RecordedServer {
         Ok(server)
     }
 
-    /// Returns the bytes written since the last call. They include the changes of every command
-    /// whose reply has been received.
+    /// Returns the bytes of the stream of changes written since the last call. They include the
+    /// changes of every command whose reply has been received.
     ///
     /// # Errors
+    ///
     /// The file cannot be read.
     pub fn bytes(&mut self) -> io::Result<Vec<u8>> {
         // Redis writes at the end of a turn, before its replies. This PING is in a later turn than

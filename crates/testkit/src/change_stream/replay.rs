@@ -118,8 +118,8 @@ const TIME_DEPENDENT: &[&str] = &[
     "FLUSHDB",
 ];
 
-/// Templates of requests with options that peers do not know; the grammar of the differential test
-/// has none of them.
+/// Templates of requests with options that only Saker knows, not the peers. The grammar of the
+/// differential test has none of them.
 const NEWER: &[&str] = &[
     "SET s% % IFEQ %",
     "SET s% % IFNE % PX 5%00",
@@ -154,17 +154,19 @@ const NEWER: &[&str] = &[
     "FUNCTION LOAD REPLACE \"#!lua name=lib%\\nredis.register_function('f%', function() end)\"",
 ];
 
-/// The commands of [`TIME_DEPENDENT`] that Redis applies differently while it loads a file, if a
-/// field has expired. HPERSIST then ignores the expired field, and HINCRBY begins at 0. Its own
-/// append-only files have the same problem. Streams for peers do not contain these commands.
+/// The commands of [`TIME_DEPENDENT`] that Redis applies in another way while it loads an
+/// append-only file, if a field has expired. HPERSIST then ignores the expired field, and HINCRBY
+/// begins at 0. Its own append-only files have the same problem. Streams for peers do not contain
+/// these commands.
 const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "HPERSIST h%"];
 
-/// The results of a run: the commands sent, the streams of changes replayed, and the differences.
+/// The results of a replay test: the number of commands sent, of streams of changes replayed, and
+/// the differences.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// The number of random commands sent.
+    /// The number of random commands sent to the server whose stream of changes is replayed.
     pub commands: u64,
-    /// The number of commands in the streams of changes that resulted.
+    /// The number of write commands in the streams of changes that resulted.
     pub changes: u64,
     /// The number of streams of changes replayed.
     pub streams: u64,
@@ -181,24 +183,24 @@ const FIELD_EXPIRY: &[&str] =
 /// may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
-    /// No peer, only Saker: every command may run.
+    /// Only Saker applies the stream of changes, no peer: every command may run.
     Saker,
-    /// The peers whose version has expiry of fields.
+    /// Saker and the peers whose version has expiry of hash fields apply the stream of changes.
     FieldExpiry,
-    /// All peers, also those without expiry of fields.
+    /// Saker and all peers apply the stream of changes, also those without expiry of hash fields.
     All,
 }
 
 impl Audience {
-    /// Returns true if streams of changes for these servers may contain the command. `line` is its
-    /// beginning, the name first.
+    /// Returns true if a stream of changes for this audience may contain the command. `line` is the
+    /// beginning of the command, its name first.
     fn permits(self, line: &str) -> bool {
         let name = line.split(' ').next().unwrap_or_default();
         (self == Self::Saker || !is_loaded_otherwise(line))
             && (self != Self::All || !FIELD_EXPIRY.contains(&name))
     }
 
-    /// Returns true if this peer belongs to the audience.
+    /// Returns true if this peer applies the streams of changes for this audience.
     fn includes(self, peer: &Peer) -> bool {
         match self {
             Self::Saker => false,
@@ -351,7 +353,7 @@ pub fn run(seed: u64, time: Duration, peers: &[String]) -> io::Result<Summary> {
     Ok(summary)
 }
 
-/// Empties the server, then sends the commands that make one stream of changes, on several
+/// Empties the server, then sends random commands that produce one stream of changes, on several
 /// connections at a time.
 fn send_all(
     server: &ServerProcess,
@@ -406,7 +408,7 @@ fn is_loaded_otherwise(line: &str) -> bool {
 #[derive(Debug)]
 pub struct Commands {
     grammar: Grammar,
-    /// The templates of [`TIME_DEPENDENT`] and [`NEWER`] that may be used.
+    /// The templates of [`TIME_DEPENDENT`] and [`NEWER`] that the audience of the stream permits.
     mortal: Vec<&'static str>,
     /// The counter from which stream IDs are made.
     clock: u64,
@@ -420,7 +422,7 @@ impl Commands {
         Self { grammar, mortal: lines.filter(|line| audience.permits(line)).collect(), clock: 0, rng }
     }
 
-    /// Creates a generator of commands whose records a real server of this version can apply.
+    /// Creates a generator of commands whose changes a real server of this version can apply.
     pub fn for_version(version: PeerVersion, rng: Rng) -> Self {
         let has_fields = version.knows(KnownSince::HSETEX);
         Self::new(if has_fields { Audience::FieldExpiry } else { Audience::All }, rng)

@@ -13,7 +13,7 @@ use resp::{Protocol, Value};
 use crate::matching::Order;
 use crate::notation::one_line;
 
-/// The parts of two replies that must agree.
+/// The parts in which the replies of two servers to one command must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared {
     /// All bytes of the replies must be equal.
@@ -22,14 +22,16 @@ enum Compared {
     Unordered,
     /// Everything but the order of an array's pairs (elements 1 and 2, 3 and 4, and so on).
     UnorderedPairs,
-    /// Integers, alone or in arrays, may differ by this much.
+    /// Everything except the values of integers, alone or in arrays, which may differ by at most
+    /// this much.
     Within(i64),
-    /// Everything but the times of streams' consumers and the data about a stream's memory layout.
+    /// Everything except the times of a stream's consumers and the data about the stream's memory
+    /// layout.
     ButTimes,
-    /// The kind of value; for arrays and sets also the length and the kinds of the elements. Errors
-    /// must be equal.
+    /// The kind of value; for arrays and sets also the length and the kinds of the elements. If the
+    /// replies are errors, they must be equal.
     Shape,
-    /// The kind of value. Errors must be equal.
+    /// The kind of value. If the replies are errors, they must be equal.
     Kind,
 }
 
@@ -117,8 +119,8 @@ fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> 
 const TIMES: &[&[u8]] =
     &[b"idle", b"inactive", b"seen-time", b"active-time", b"radix-tree-keys", b"radix-tree-nodes"];
 
-/// Returns the value with the fields of [`TIMES`] and the times of pending entries set to 0. A
-/// field of -1 means no time and is unchanged.
+/// Returns the reply `value` with the fields of [`TIMES`] and the times of pending entries set to
+/// 0. A field of -1 means no time and is unchanged.
 fn without_times(value: &Value) -> Value {
     let is_time = |name: &Value| matches!(name, Value::Bulk(name) if TIMES.contains(&&name[..]));
     let timeless = |name: Option<&Value>, value: &Value| match value {
@@ -151,8 +153,8 @@ fn without_times(value: &Value) -> Value {
     }
 }
 
-/// Returns the one-line form of `value`, with maps and sets in a fixed order. If `arrays` ignores
-/// their order, arrays are sorted, too.
+/// Returns the one-line form of the reply `value`, with maps and sets in a fixed order. If `arrays`
+/// ignores the order of arrays, they are sorted, too.
 fn sorted(value: &Value, arrays: Order) -> String {
     let all = |values: &[Value]| values.iter().map(|value| sorted(value, arrays)).collect::<Vec<_>>();
     let (sign, mut parts, has_order) = match value {

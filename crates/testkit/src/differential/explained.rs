@@ -13,7 +13,7 @@ use crate::notation::one_line;
 /// An accepted difference between the replies of two servers to one command.
 #[derive(Debug)]
 pub struct Explained {
-    /// A text that `INFO server` of one of the two servers contains.
+    /// A text that `INFO server` of one of the two servers contains, for example its version.
     info: &'static str,
     /// A glob for the command's name in capitals.
     command: &'static str,
@@ -38,7 +38,7 @@ enum Accepted {
 
 use Accepted::{NumbersAsText, NumbersToDecimals, Replies};
 
-/// The table of accepted differences. Older servers come later.
+/// The table of accepted differences between two servers. Entries for older servers come later.
 const EXPLAINED: &[Explained] = &[
     Explained {
         info: "valkey_version",
@@ -196,7 +196,8 @@ pub fn between(info: &[String; 2]) -> Vec<&'static Explained> {
 }
 
 impl Explained {
-    /// Returns true if this entry explains the difference between `a` and `b` as replies to `args`.
+    /// Returns true if this entry accepts the difference between the replies `a` and `b` to the
+    /// command `args`.
     pub fn explains(&self, args: &[Vec<u8>], a: &Value, b: &Value) -> bool {
         if !glob_match(self.command.as_bytes(), name(args).as_bytes()) {
             return false;
@@ -211,8 +212,8 @@ impl Explained {
     }
 }
 
-/// Returns true if two lines are equal word for word, except that numbers may differ by at most
-/// `least`.
+/// Returns true if two replies in one-line form are equal word for word, except that numbers may
+/// differ by at most `least`.
 fn same_numbers(a: &str, b: &str, least: f64) -> bool {
     let number = |word: &str| word.trim_matches(['"', ',']).parse::<f64>().ok();
     let same = |(a, b): (&str, &str)| {

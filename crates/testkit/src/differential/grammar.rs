@@ -14,10 +14,11 @@ const DAMAGED_PERCENT: usize = 7;
 /// Percentage of commands whose name is written in lower case.
 const SMALL_LETTERS_PERCENT: usize = 5;
 
-/// Maximum number of repetitions of a repeated part.
+/// Maximum number of repetitions of the repeated part (`< … >`) of a rule.
 const REPEATS_MAX: usize = 4;
 
-/// Minimum expiry in milliseconds. Commands with a shorter positive expiry are not generated.
+/// Minimum expiry of keys in milliseconds. Commands with a shorter positive expiry are not
+/// generated.
 const EXPIRY_MS_MIN: i64 = 1_000_000;
 
 /// A command: its name and arguments.
@@ -40,7 +41,7 @@ pub struct Grammar {
     session_rules: Vec<Vec<Node>>,
 }
 
-/// The kind of commands in a sequence.
+/// The kind of commands in a sequence: data commands only, or session commands, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Commands that read and write keys.
@@ -49,7 +50,7 @@ pub enum Kind {
     Sessions,
 }
 
-/// Percentage of session commands in a sequence of [`Kind::Sessions`].
+/// Percentage of session commands among the commands of a sequence of [`Kind::Sessions`].
 const SESSION_PERCENT: usize = 30;
 
 /// Maximum timeout of a blocking command in seconds; both servers block that long.
@@ -65,7 +66,7 @@ impl Grammar {
         Self { rules: parsed(RULES), session_rules: parsed(SESSION_RULES) }
     }
 
-    /// Returns the names of all commands of the table, each once.
+    /// Returns the names of all commands in the table of rules, each once.
     pub fn names() -> Vec<&'static str> {
         let mut names: Vec<_> = RULES.iter().chain(SESSION_RULES).map(|line| name(line)).collect();
         names.sort_unstable();
@@ -119,8 +120,8 @@ fn parse(line: &'static str) -> Vec<Node> {
     nodes
 }
 
-/// Parses the nodes of a rule up to the word `close` or a `|`. Returns them, and true if a `|`
-/// ended them.
+/// Parses the nodes of a rule's tree up to the word `close` or a `|`. Returns the nodes, and true
+/// if a `|` ended them.
 fn parse_until(words: &mut std::str::SplitWhitespace<'static>, close: &str) -> (Vec<Node>, bool) {
     let mut nodes = Vec::new();
     while let Some(word) = words.next() {
@@ -240,14 +241,14 @@ fn is_unspecified(args: &Args) -> bool {
     }
 }
 
-/// Returns true if a rule writes to a sorted set for which lexical ranges are requested. Its scores
-/// must stay equal.
+/// Returns true if a rule writes to a sorted set for which lexical ranges are requested. The scores
+/// of such a set must stay equal.
 fn keeps_scores_equal(rule: &[Node]) -> bool {
     matches!(rule, [Node::Word("ZADD"), Node::Class("lex_zset"), ..])
 }
 
-/// Damages the command in one random place, never its name. A command without arguments can only
-/// receive an additional one.
+/// Damages the command `args` in one random place, never its name. A command without arguments can
+/// only receive an additional one.
 fn damage(rule: &[Node], rng: &mut Rng, args: &mut Args) {
     let kind = if args.len() == 1 { 4 } else { rng.below(6) };
     let at = 1 + rng.below(args.len().max(2) - 1);
@@ -274,7 +275,7 @@ fn damage(rule: &[Node], rng: &mut Rng, args: &mut Args) {
     }
 }
 
-/// Collects into `words` the words of the options in the nodes of a rule.
+/// Collects into `words` the option names in the nodes of a rule's tree.
 fn collect_words(nodes: &[Node], words: &mut Vec<&'static str>) {
     for node in nodes {
         match node {

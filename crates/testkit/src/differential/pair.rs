@@ -21,11 +21,11 @@ use crate::client::{Address, Client, ClientError};
 use crate::notation::one_line;
 use crate::rng::Rng;
 
-/// Number of commands sent before their replies are read. It is so small that no server stops
-/// reading because its replies are not read.
+/// Number of commands sent to both servers before their replies are read. It is so small that no
+/// server stops reading because its replies are not read.
 const BATCH_COMMANDS: usize = 128;
 
-/// The options that sequences vary, with their values at the start.
+/// The server options that sequences of commands vary, with their values at the start.
 const OPTIONS: &[(&str, &str)] = &[
     ("hash-max-listpack-entries", "128"),
     ("hash-max-listpack-value", "64"),
@@ -50,20 +50,20 @@ const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
 /// The first place where the two servers answered differently.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// The commands up to the one that was answered differently, inclusive.
+    /// The commands of the sequence up to the one with different replies, inclusive.
     pub commands: Vec<Args>,
     /// The replies of server A to these commands.
     pub replies: Vec<Value>,
-    /// The reply of server B to the last command.
+    /// The reply of server B to the last of these commands.
     pub other: Value,
-    /// The index of the first command that reads the content at the end of the sequence. If there
-    /// is none, the number of commands.
+    /// The index of the first command that reads the whole content at the end of the sequence. If
+    /// there is none, the number of commands.
     content_from: usize,
 }
 
 impl Difference {
-    /// Returns the commands with A's replies that a report shows. Of the commands that read the
-    /// content, only the last SELECT and the command whose replies differ are shown.
+    /// Returns the commands of a report with A's replies. Of the commands that read the whole
+    /// content, only the last SELECT and the command with different replies are included.
     pub fn reported(&self) -> impl Iterator<Item = (&Args, &Value)> {
         let last = self.commands.len().saturating_sub(1);
         let select = self.commands.iter().rposition(|args| args[0].eq_ignore_ascii_case(b"SELECT"));
@@ -94,9 +94,9 @@ impl Difference {
 pub enum RunError {
     /// A server closed the connection or did not answer.
     Lost {
-        /// The server: `A` or `B`.
+        /// The name of the server, `A` or `B`.
         server: char,
-        /// The error of the connection.
+        /// The reason why the server's connection gave no reply.
         error: ClientError,
         /// The commands sent since both servers were emptied.
         commands: Vec<Args>,
@@ -135,7 +135,7 @@ pub struct Pair {
     explained: Vec<&'static Explained>,
     /// The commands queued since MULTI in the current transaction.
     queued: Vec<Args>,
-    /// The indexes of the [`OPTIONS`] that both servers have.
+    /// The indexes of those [`OPTIONS`] that both servers know.
     options: Vec<usize>,
 }
 
@@ -161,8 +161,8 @@ impl Pair {
         }
     }
 
-    /// Returns the command that sets the common options to the values of a variant, or to their
-    /// start values for `None`. Returns `None` if the servers have no option in common.
+    /// Returns the command that sets the options that both servers know to the values of a variant,
+    /// or to their start values for `None`. Returns `None` if they have no option in common.
     fn set_options(&self, variant: Option<usize>) -> Option<Args> {
         let value = |at: usize| variant.map_or(OPTIONS[at].1, |variant| OPTION_VARIANTS[variant][at]);
         let pairs = self.options.iter().flat_map(|&at| [OPTIONS[at].0, value(at)]);
@@ -170,7 +170,8 @@ impl Pair {
         (!self.options.is_empty()).then(|| words.collect())
     }
 
-    /// Returns the command that sets the options to a random variant. Some sequences begin with it.
+    /// Returns the command that sets the servers' options to a random variant. Some sequences begin
+    /// with it.
     pub fn other_options(&self, rng: &mut Rng) -> Option<Args> {
         self.set_options(Some(rng.below(OPTION_VARIANTS.len())))
     }
@@ -232,13 +233,15 @@ impl Pair {
         refusal.map_or(Ok(()), |error| Err(RunError::Setup(format!("setting up a sequence: {error}"))))
     }
 
-    /// Returns the commands that reset the whole state of a session.
+    /// Returns the commands that reset the whole state of a session: transaction, watched keys,
+    /// subscriptions.
     fn fresh_session(&self) -> Vec<Args> {
         let hello = (self.protocol == Protocol::Resp3).then(|| words("HELLO 3"));
         std::iter::once(words("RESET")).chain(hello).collect()
     }
 
-    /// Runs `commands` on both servers, starting empty. Returns the first difference.
+    /// Empties both servers and runs `commands` on both. Returns the first difference of their
+    /// replies or content; `None` if there is none.
     pub fn run(&mut self, commands: &[Args]) -> Result<Option<Difference>, RunError> {
         self.reset()?;
         let mut done = Vec::new();
@@ -261,9 +264,9 @@ impl Pair {
         Ok(None)
     }
 
-    /// Sends one batch and compares the replies. Returns the first difference; `None` if all
-    /// replies agree. Appends the compared commands to `done` and the replies of A to `replies`; a
-    /// returned difference takes the contents of both vectors.
+    /// Sends one batch of commands to both servers and compares the replies. Returns the first
+    /// difference; `None` if all replies agree. Appends the compared commands to `done` and the
+    /// replies of A to `replies`; a returned difference takes the contents of both vectors.
     fn compare(
         &mut self,
         batch: &[Args],
@@ -284,8 +287,8 @@ impl Pair {
         Ok(None)
     }
 
-    /// Returns true if the replies to `args` agree. The reply of EXEC is compared part by part,
-    /// each as the reply to its queued command.
+    /// Returns true if the replies `a` and `b` of the two servers to `args` agree. The reply of
+    /// EXEC is compared part by part, each as the reply to its queued command.
     fn same(&mut self, args: &Args, a: &Value, b: &Value) -> bool {
         if *a == Value::Simple(b"QUEUED".to_vec()) {
             self.queued.push(args.clone());
@@ -343,7 +346,8 @@ impl Pair {
     }
 }
 
-/// Reads `count` replies. If messages arrive before a reply, both are returned as one push value.
+/// Reads `count` replies. If published messages arrive before a reply, messages and reply are
+/// returned as one push value.
 fn read_replies(client: &mut Client, count: usize) -> Result<Vec<Value>, ClientError> {
     let mut replies = Vec::with_capacity(count);
     let mut messages = Vec::new();

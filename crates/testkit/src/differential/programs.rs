@@ -203,7 +203,7 @@ const NUMBERS: &[&str] = &[
 
 const KEYS: &[&str] = &["KEYS[1]", "KEYS[1]", "KEYS[2]", "'s0'", "'s1'", "'l0'", "'h0'", "ARGV[1]"];
 
-/// Returns a program. Some programs are wrong on purpose.
+/// Returns a random Lua program for EVAL. Some programs are wrong on purpose.
 pub fn program(rng: &mut Rng) -> Vec<u8> {
     let mut text = String::new();
     if rng.percent(5) {
@@ -250,7 +250,8 @@ fn arguments(rng: &mut Rng) -> String {
     fill(template, rng, 0)
 }
 
-/// Replaces each placeholder (`$` and a letter) of a template by a random text of its kind.
+/// Replaces each placeholder (`$` and a letter) of a template of Lua text by a random text of its
+/// kind.
 fn fill(template: &str, rng: &mut Rng, depth: u32) -> String {
     let mut parts = template.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -276,8 +276,8 @@ pub const RULES: &[&str] = &[
 ];
 
 /// Commands that change the state of a session: transactions, watched keys, subscriptions, and
-/// blocking commands with timeouts of a few milliseconds. Some sequences mix them with the other
-/// rules. A line that occurs several times here is chosen more often.
+/// blocking commands with timeouts of a few milliseconds. Some sequences mix them with the commands
+/// of [`RULES`]. A line that occurs several times here is chosen more often.
 pub const SESSION_RULES: &[&str] = &[
     "MULTI",
     "MULTI",

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use super::grammar::Args;
 use super::pair::{Difference, Pair, RunError};
 
-/// Maximum number of replays to shrink one failure.
+/// Maximum number of times that commands are run again to shrink one failing sequence.
 const REPLAYS_MAX: usize = 3_000;
 
-/// Maximum time to shrink one failure.
+/// Maximum time to shrink one failing sequence.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Finds a smaller sequence on which the servers still differ. Returns its difference. `found` is
-/// the difference of the whole sequence.
+/// Finds a smaller sequence of commands on which the two servers still differ. Returns its
+/// difference. `found` is the difference of the whole sequence.
 pub fn shrink(pair: &mut Pair, commands: &[Args], found: Difference) -> Result<Difference, RunError> {
     let mut shrinking = Shrinking { pair, best: found, replays: 0, until: Instant::now() + TIME_MAX };
     // Commands after the difference had no influence, unless the difference is in the dump.
@@ -36,8 +36,8 @@ struct Shrinking<'a> {
 }
 
 impl Shrinking<'_> {
-    /// Runs `commands` on both servers. Returns true if the replies differ, and stores the
-    /// difference.
+    /// Runs `commands` on both servers. Returns true if the replies differ, and then stores the
+    /// difference as the smallest one so far.
     fn fails(&mut self, commands: &[Args]) -> Result<bool, RunError> {
         if self.replays >= REPLAYS_MAX || Instant::now() > self.until {
             return Ok(false);
@@ -52,8 +52,8 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Removes parts of the sequence, first long ones, then shorter ones, as long as the servers
-    /// still differ. Returns the rest.
+    /// Removes parts of the sequence of commands, first long ones, then shorter ones, as long as
+    /// the servers still differ. Returns the remaining commands.
     fn commands(&mut self, mut kept: Vec<Args>) -> Result<Vec<Args>, RunError> {
         let mut piece = kept.len().div_ceil(2).max(1);
         loop {

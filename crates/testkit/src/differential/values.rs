@@ -120,8 +120,8 @@ const PATTERNS: &[&str] = &["*", "s*", "?0", "[a-h]*", "[^s]1", "*1", "m*", "f?o
 const ODDITIES: &[&str] =
     &["", "abc", "-1", "0", "1.5", "nan", "(", "9223372036854775807", "\u{e9}", "*", "-"];
 
-/// Returns a random value of the kind `class`, or `None` if this kind does not exist. `clock` is
-/// the counter from which stream IDs are made.
+/// Returns a random value for a `$name` of the rules of the kind `class`, or `None` if this kind
+/// does not exist. `clock` is the counter from which stream IDs are made.
 pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
     Some(match class {
         "string" => key(b's', rng),
@@ -191,8 +191,8 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns a random argument for the classes of bit and HyperLogLog commands, as [`value`] does;
-/// `None` for any other class.
+/// Returns a random argument for a command on bits or HyperLogLogs, if `class` is the name of such
+/// an argument in the rules; `None` for any other class.
 fn bits_or_hll(class: &str, rng: &mut Rng) -> Option<Vec<u8>> {
     Some(match class {
         // A key that no other rule uses, because any text can be a run that is cut short: see
@@ -286,7 +286,7 @@ fn text(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Returns text of a size near 44 and 64 bytes, where encodings change, and rarely of some
+/// Returns a text of a length near 44 or 64 bytes, where encodings change; rarely one of some
 /// kilobytes.
 fn sized(rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(20) {

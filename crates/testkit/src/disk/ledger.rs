@@ -34,8 +34,8 @@ fn loads(manifest: &Manifest, name: &str) -> bool {
 }
 
 impl State {
-    /// Checks, before an operation, that `name` may be removed or be given to the file `successor`.
-    /// Records a violation in `broken`.
+    /// Checks, before an operation, that the file `name` may be removed or be replaced by the file
+    /// with number `successor`. Records a violation in `broken`.
     pub(super) fn check_name_goes(&mut self, name: &str, successor: Option<usize>) {
         let Some(&number) = self.names.get(name) else { return };
         let has_further_name = self.names.iter().any(|(other, &file)| file == number && other != name);
@@ -99,7 +99,8 @@ impl State {
         (manifests == 0 && !file.is_known).then(|| "no manifest says that it is history".to_owned())
     }
 
-    /// Checks that the end of a file after `len_bytes` may be cut off when the file is opened.
+    /// Checks that the end of file `number`, after its first `len_bytes`, may be cut off when the
+    /// file is opened. Records a violation in `broken`.
     pub(super) fn check_end_goes(&mut self, number: usize, len_bytes: u64) {
         let file = &self.files[number];
         if file.is_known || len_bytes >= file.bytes.len() as u64 {
@@ -139,7 +140,8 @@ mod tests {
     const MANIFEST: &str = "a.manifest";
     const UNIT: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-    /// Returns a folder with these files, in the state in which a newly started process finds it.
+    /// Returns a folder with these files, in the state in which a newly started process finds it:
+    /// all synced, none loaded.
     fn found(files: &[(&str, &[u8])]) -> SimulatedFolder {
         let mut folder = SimulatedFolder::new(1);
         folder.note_moments();

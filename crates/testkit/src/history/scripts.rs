@@ -11,10 +11,10 @@ type Args = Vec<Vec<u8>>;
 const COMMANDS_MAX: usize = 4;
 /// The number of different script texts of each kind: texts that use only declared keys, other
 /// texts, and texts that visit all keys. The last kind has many texts: after its first run, such a
-/// text always runs as the exclusive owner.
+/// text always runs while no other thread may access the keyspace.
 const TEXTS: [usize; 3] = [2, 3, 200];
 
-/// The part of its keys that a script declares.
+/// The keys of a random script that its EVAL declares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Declares {
     All,
@@ -25,16 +25,18 @@ enum Declares {
 /// The liberties of a random script: keys that it may not declare, and additional commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// The script uses only the keys of its commands. No command or condition is added.
+    /// The script uses only the keys of its commands, and runs only these commands,
+    /// unconditionally.
     Plain,
-    /// The script uses only the keys of its commands. PING, SELECT and conditions may be added.
+    /// The script uses only the keys of its commands. PING and SELECT may be inserted, and
+    /// conditions added to commands.
     Named,
-    /// The script has the changes of [`Reach::Named`] and may also use other keys of the same kind.
-    /// The field is the number of keys of each kind.
+    /// The script has the additions of [`Reach::Named`] and may also use other keys of the same
+    /// kind. The field is the number of keys of each kind.
     Among(usize),
 }
 
-/// Returns a random number of commands for the next program.
+/// Returns a random number of commands for the next random script.
 pub fn length(rng: &mut fastrand::Rng) -> usize {
     1 + rng.usize(..COMMANDS_MAX)
 }
@@ -112,7 +114,7 @@ fn key(
     format!("@{}", at + 1).into()
 }
 
-/// Inserts PING and SELECT before some commands.
+/// Inserts PING and SELECT before some commands of a script.
 fn with_asides(commands: Vec<Args>, rng: &mut fastrand::Rng) -> Vec<Args> {
     let mut all = Vec::new();
     for command in commands {

@@ -40,7 +40,7 @@ pub struct Script<'r> {
     recording: &'r Recording,
     client: usize,
     values_made: usize,
-    /// The calls already planned, which come before any random one.
+    /// The calls already planned, which the client makes before any random one.
     planned: VecDeque<Call>,
     /// The key that the last call has read. The next call writes back its value plus one.
     increments: Option<Vec<u8>>,
@@ -82,7 +82,7 @@ const READS: &[&str] = &["LLEN l", "GET n"];
 const WRITES_IF_ODD: &[&str] = &["? INCR n", "? SET n d", "? RPUSH l v", "? DEL l"];
 const ENDS: &[&str] = &["KEYS *", "DBSIZE", "KEYS *", "DBSIZE", "EXISTS l", "MGET n n"];
 
-/// Templates of blocking commands.
+/// Templates of blocking commands, with the letters of [`PLAIN`].
 const WAITS: &[&str] =
     &["BLPOP l t", "BLPOP l t", "BLPOP l l t", "BRPOP l t", "BRPOP l l t", "BZPOPMIN z t", "BZPOPMAX z z t"];
 
@@ -190,7 +190,8 @@ impl<'r> Script<'r> {
         Call::Transaction((0..len).map(|_| self.call(forms)).collect())
     }
 
-    /// Returns a command from one of these templates, or a script that runs several of them.
+    /// Returns a random command made from one of the templates `forms`, or a script that runs
+    /// several such commands.
     fn call(&mut self, forms: &[&str]) -> Args {
         let percent = self.recording.scripts_percent;
         if percent == 0 || self.rng.usize(..100) >= percent {
@@ -207,7 +208,7 @@ impl<'r> Script<'r> {
         scripts::script(commands, Reach::Among(self.recording.keys), &mut self.rng)
     }
 
-    /// Returns a command from one of these templates.
+    /// Returns a random command made from one of the templates `forms`.
     fn form(&mut self, forms: &[&str]) -> Args {
         let form = forms[self.rng.usize(..forms.len())];
         form.split(' ').map(|word| self.argument(word)).collect()
@@ -242,8 +243,8 @@ fn words(line: &str) -> Args {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Returns the operations by which a history represents a call: one, or for a blocking command its
-/// begin and its end.
+/// Returns the operations by which a history represents a client's call: one, or two for a blocking
+/// command, its begin and its end.
 pub fn in_history(call: &Call) -> Vec<Args> {
     match call {
         Call::Command(args) => vec![args.clone()],
@@ -259,7 +260,7 @@ pub fn in_history(call: &Call) -> Vec<Args> {
     }
 }
 
-/// Runs one client and returns its part of a history.
+/// Runs one client of random calls and returns its part of the recorded history.
 pub(super) fn record(
     recording: &Recording,
     client: usize,
@@ -332,7 +333,8 @@ impl Observer {
         Ok(Self { connection: Client::connect(&recording.address)?, id })
     }
 
-    /// Asks the server a few times. Returns true if one answer shows that the client is blocked.
+    /// Asks the server a few times. Returns true if one answer shows that the observed client is
+    /// blocked.
     fn sees_it_wait(&mut self) -> Result<bool, ClientError> {
         for _ in 0..Self::LOOKS {
             let list = self.connection.request(&["CLIENT", "LIST", "ID", &self.id])?;

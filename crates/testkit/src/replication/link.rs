@@ -52,7 +52,7 @@ impl Psync {
 pub struct Snapshot {
     /// True if the snapshot ended with a mark (a random text), false if its length preceded it.
     pub has_mark: bool,
-    /// The bytes of the RDB file.
+    /// The bytes of the RDB file, the snapshot.
     pub bytes: Vec<u8>,
 }
 
@@ -60,12 +60,12 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct Link {
     stream: Stream,
-    /// The listening port that the link announces to the primary.
+    /// The listening port that the connection announces to the primary, as replicas do.
     port: u16,
-    /// The received bytes that are not returned yet.
+    /// The bytes received from the primary that are not returned yet.
     input: Vec<u8>,
-    /// The number of empty lines received before the last answer. Primaries send them as signs of
-    /// life.
+    /// The number of empty lines received from the primary before its last answer. Primaries send
+    /// them as signs of life.
     empty_lines: usize,
     /// The bytes of all commands of the replication stream that were returned so far.
     streamed: Vec<u8>,
@@ -94,8 +94,8 @@ impl Link {
         Self { stream, port, input: Vec::new(), empty_lines: 0, streamed: Vec::new() }
     }
 
-    /// Returns the listening port that the link announces, so that INFO of the primary names it. It
-    /// is the local port of the connection; for a Unix socket, any number.
+    /// Returns the listening port that the connection announces, so that INFO of the primary names
+    /// it. It is the local port of the connection; for a Unix socket, any number.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -124,8 +124,8 @@ impl Link {
         self.line()
     }
 
-    /// Sends the first part of the handshake as Redis does: PING, the listening port,
-    /// `capabilities`.
+    /// Sends the first part of the handshake as Redis does: PING, REPLCONF with the listening port,
+    /// and REPLCONF with `capabilities`.
     ///
     /// # Panics
     /// Panics when a request is not accepted.
@@ -146,7 +146,7 @@ impl Link {
         Psync::of(line)
     }
 
-    /// Returns the requests of [`Self::introduce`] and a PSYNC as bytes.
+    /// Returns the requests of [`Self::introduce`] (PING and REPLCONF) and a PSYNC as bytes.
     pub fn handshake(&self, capabilities: &[&str], id: &str, offset: i64) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode_request(&["PING"], &mut bytes);
@@ -190,7 +190,8 @@ impl Link {
         }
     }
 
-    /// Returns the number of empty lines that the primary sent right before its last line.
+    /// Returns the number of empty lines (signs of life) that the primary sent right before its
+    /// last line.
     pub fn empty_lines(&self) -> usize {
         self.empty_lines
     }

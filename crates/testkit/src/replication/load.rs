@@ -8,7 +8,7 @@ use crate::process::ServerProcess;
 /// Number of connections that send random commands at the same time.
 const CONNECTIONS: usize = 3;
 
-/// Number of commands that a connection sends at once.
+/// Number of random commands that a connection sends in one pipeline.
 const BATCH: usize = 50;
 
 /// Sends `batches` batches of random commands on each of several connections at the same time.

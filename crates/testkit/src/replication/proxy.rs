@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Maximum number of bytes forwarded at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Number of intervals per second; a throttled connection forwards its share in each.
+/// Number of intervals per second for limiting the rate. In each interval, a connection may forward
+/// its share of the bytes per second.
 const SLICES_PER_S: u64 = 50;
 
 /// The settings and counters of a proxy.
@@ -21,23 +22,26 @@ const SLICES_PER_S: u64 = 50;
 struct State {
     /// The number of bytes from the primary that were forwarded so far.
     passed_bytes: u64,
-    /// The number of forwarded bytes at which all connections are cut.
+    /// The number of bytes from the primary, since the start of the proxy, after which all
+    /// connections are cut; `None` for no cut.
     cut_at: Option<u64>,
     /// The number of times that all connections were cut so far.
     cuts: u64,
-    /// The index of the byte to change, counted from the start of the proxy.
+    /// The index of the byte from the primary to change, counted from the start of the proxy;
+    /// `None` for no change.
     corrupt_at: Option<u64>,
-    /// The text whose first byte is changed when the text next passes. It must arrive in one piece.
+    /// The text whose first byte is changed when the primary next sends it; `None` for no change.
+    /// The text must arrive in one piece.
     corrupt_text: Option<&'static [u8]>,
-    /// The delay of each received piece of bytes.
+    /// The time for which each piece of bytes from the primary is held back.
     delay: Duration,
-    /// The limit of forwarded bytes per second; `None` for no limit.
+    /// The maximum number of bytes that a connection forwards per second; `None` for no limit.
     throttle_bytes: Option<u64>,
     /// True while nothing is read from the primary.
     is_stalled: bool,
     /// True after the proxy has ended.
     is_closed: bool,
-    /// The sockets of the open connections.
+    /// The sockets of the open connections, to replicas and to the primary.
     sockets: Vec<TcpStream>,
     /// The number of connections accepted so far.
     connections: u64,
@@ -94,8 +98,8 @@ impl Proxy {
         self.port
     }
 
-    /// Cuts all connections as soon as `bytes` bytes from the primary have passed, counted from the
-    /// start of the proxy.
+    /// Cuts all connections as soon as `bytes` bytes from the primary have been forwarded, counted
+    /// from the start of the proxy.
     pub fn cut_after(&self, bytes: u64) {
         self.change(|state| state.cut_at = Some(bytes));
     }
@@ -137,7 +141,7 @@ impl Proxy {
         self.change(|state| state.is_stalled = false);
     }
 
-    /// Returns the number of bytes from the primary that have passed.
+    /// Returns the number of bytes from the primary that the proxy has forwarded.
     pub fn passed_bytes(&self) -> u64 {
         self.shared.lock().passed_bytes
     }
@@ -217,7 +221,7 @@ fn close(sockets: [&TcpStream; 2]) {
     }
 }
 
-/// Forwards the primary's bytes, with the faults, until the connection ends.
+/// Forwards the primary's bytes to the replica, with the set faults, until the connection ends.
 fn forward(mut primary: &TcpStream, mut replica: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {

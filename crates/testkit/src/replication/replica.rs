@@ -104,7 +104,7 @@ impl Replica {
         super::run(&mut self.connect(), &["REPLICAOF", "127.0.0.1", &port.to_string()]);
     }
 
-    /// Makes the server a primary. Removes its data and its replication history.
+    /// Makes the server a primary (REPLICAOF NO ONE). Removes its data and its replication history.
     pub fn leave(&self) {
         let mut client = self.connect();
         super::run(&mut client, &["REPLICAOF", "NO", "ONE"]);
@@ -142,7 +142,7 @@ impl Replica {
     }
 
     /// Waits until replica and primary have the same offset and data. `what` names the run in the
-    /// message. The connection `primary` is in database 0 afterwards.
+    /// message of a panic. The connection `primary` is in database 0 afterwards.
     ///
     /// # Panics
     /// Panics with the differing keys when the data stays different.
@@ -175,8 +175,8 @@ impl Replica {
     }
 }
 
-/// Number of lines of the server's log in messages.
+/// Number of lines of the replica's log that the message of a failure shows.
 const LOG_LINES: usize = 30;
 
-/// Number of comparisons after which the data of both sides counts as different.
+/// Number of comparisons after which the data of replica and primary counts as different.
 const TRIES_MAX: usize = 1_000;

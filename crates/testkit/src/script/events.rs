@@ -79,12 +79,13 @@ pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Op
     Ok(Some(text))
 }
 
-/// The result of sending one command.
+/// The result of sending one command of the script.
 #[derive(PartialEq)]
 enum Sending {
     Answered,
     Unanswered,
-    /// The server refuses a command that must succeed according to the script.
+    /// The server refuses a command that must succeed according to the script: the server is too
+    /// old.
     TooNew,
 }
 
@@ -137,7 +138,8 @@ fn take_events(listener: &mut Client) -> Result<Vec<String>, String> {
     }
 }
 
-/// Combines the two messages of one event to its text; `None` if they belong to different events.
+/// Combines the two messages of one keyspace event (on the key's and on the event's channel) to one
+/// text. `None` if they belong to different events.
 fn paired(key_channel: &[u8], event: &[u8], event_channel: &[u8], key: &[u8]) -> Option<String> {
     let text = key_channel.strip_prefix(b"__keyspace@")?;
     let at = text.iter().position(|byte| *byte == b'_')?;

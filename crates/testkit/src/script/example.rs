@@ -17,7 +17,7 @@ pub struct Example<'s> {
     pub exchanges: Vec<Exchange<'s>>,
 }
 
-/// A command and its answers in both protocols.
+/// A command of an example and its answers in both protocols.
 #[derive(Debug)]
 pub struct Exchange<'s> {
     /// The name of the connection that sends the command; empty for the main connection.
@@ -33,14 +33,14 @@ pub struct Exchange<'s> {
     pub resp3: Answer,
 }
 
-/// The answer to a command.
+/// The answer of the server to a command of an example.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// No reply, or no reply yet.
+    /// No reply to the command, or no reply yet.
     Nothing,
-    /// The server closes the connection.
+    /// The server closes the connection instead of a reply.
     Closed,
-    /// A reply.
+    /// A reply to the command.
     Reply(Value),
 }
 
@@ -63,8 +63,8 @@ impl Script {
     }
 
     /// Returns each command of the script with the kind of each of its RESP3 replies. The kind is
-    /// the character that marks it in the notation; `_` is any null. Left out are errors, replies
-    /// to queued commands (`+QUEUED`), and patterns that allow several kinds.
+    /// the character that marks it in the notation of scripts; `_` is any null. Left out are
+    /// errors, replies to queued commands (`+QUEUED`), and patterns that allow several kinds.
     pub fn reply_kinds(&self) -> Vec<(&[Vec<u8>], char)> {
         let mut kinds = Vec::new();
         for step in &self.steps {
@@ -100,8 +100,8 @@ impl Script {
     }
 }
 
-/// Returns the character that marks replies like `expected` in the notation. `None` for errors, for
-/// `+QUEUED`, and for a pattern that allows several kinds.
+/// Returns the character that marks replies of this kind in the notation of scripts. `None` for
+/// errors, for `+QUEUED`, and for a pattern that allows several kinds.
 fn kind(expected: &Expected) -> Option<char> {
     let line = match expected {
         Expected::Glob(pattern) => match pattern[..] {

@@ -1,9 +1,9 @@
 //! Recording of a script's replies from a real server.
 //!
-//! The script's commands run in all variants. A stated reply that is true in each variant stays
-//! unchanged. Any other reply is replaced by the server's, in as few statements as the variants
-//! need. A pattern that is not true is not changed: its author must correct it, because only the
-//! author knows its purpose.
+//! The script's commands run in all variants. A stated reply that the server gives in each variant
+//! stays unchanged. Any other reply is replaced by the server's, in as few statements as the
+//! variants need. A pattern that does not match is not changed: its author must correct it, because
+//! only the author knows its purpose.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::notation;
 pub struct Recorded {
     /// The number of replies that were filled in or replaced.
     pub replies: usize,
-    /// `file:line` and the reply, for each pattern that is not true.
+    /// `file:line` and the server's reply, for each pattern in the script that does not match it.
     pub untrue_patterns: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ fn ask(step: &Step, connections: &mut Connections<'_>) -> Result<Option<Value>, 
     }
 }
 
-/// Returns true if the stated reply matches the replies of all variants.
+/// Returns true if the stated reply matches the server's replies in all variants.
 fn holds(step: &Step, replies: &[(Variant, Value)]) -> bool {
     let Wanted::Replies(stated) = &step.wanted else {
         return step.wanted != Wanted::Unrecorded;
@@ -118,8 +118,9 @@ fn has_pattern(step: &Step) -> bool {
     matches!(&step.wanted, Wanted::Replies(stated) if stated.iter().any(|(_, expected)| expected.has_glob()))
 }
 
-/// Returns the lines that state a reply whose values vary (`@varies`). They are one value if all
-/// replies have the same kinds of parts, otherwise one value per protocol.
+/// Returns the lines of a script that state a reply whose values vary (`@varies`). They are one
+/// value if the replies of all variants have the same kinds of parts, otherwise one value per
+/// protocol.
 fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
     let first =
         |wanted| replies.iter().find(|(variant, _)| variant.protocol == wanted).map(|(_, value)| value);
@@ -131,8 +132,8 @@ fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
     [vec!["@resp2".into()], notation::lines(resp2), vec!["@resp3".into()], notation::lines(resp3)].concat()
 }
 
-/// Returns the lines that state `replies`: one value if it is true in all variants, else one per
-/// encoding, else one per protocol, else one for each variant.
+/// Returns the lines of a script that state `replies`: one value if it holds in all variants, else
+/// one per encoding, else one per protocol, else one for each variant.
 fn statement(replies: &[(Variant, Value)], arrays: Order) -> Vec<String> {
     let of = |protocol: Option<Protocol>, encodings: Option<Encodings>| -> Option<(Selector, Value)> {
         let selector = Selector { protocol, encodings };

@@ -125,7 +125,7 @@ pub(super) fn prepare(
     Ok(SavedOptions(saved))
 }
 
-/// Empties the server. A background save from before may still run; it must end first, so that the
+/// Empties the server. A background save that an earlier script began must end first, so that the
 /// next BGSAVE is not refused.
 fn empty(control: &mut Client) -> Result<(), String> {
     let began = Instant::now();
@@ -161,7 +161,7 @@ pub(super) fn restore(saved: SavedOptions, control: &mut Client) {
     }
 }
 
-/// The connections of one run. Each is opened when it is first used.
+/// The connections of one run of a script. Each is opened when it is first used.
 pub(super) struct Connections<'a> {
     connect: &'a dyn Fn(Protocol) -> Client,
     protocol: Protocol,
@@ -178,7 +178,7 @@ impl<'a> Connections<'a> {
         self.open.entry(name.to_string()).or_insert_with(|| (self.connect)(self.protocol))
     }
 
-    /// Removes a connection that has ended: the next use opens a new one.
+    /// Removes a connection that has ended: the next use of its name opens a new one.
     pub(super) fn forget(&mut self, name: &str) {
         self.open.remove(name);
     }
@@ -211,7 +211,8 @@ fn run_variant(script: &Script, variant: Variant, connect: &dyn Fn(Protocol) -> 
     restore(saved, &mut control);
 }
 
-/// Runs one step: sends its command and compares the reply. Returns the difference as an error.
+/// Runs one step of a script: sends its command and compares the reply. Returns the difference as
+/// an error.
 fn run_step(step: &Step, variant: Variant, connections: &mut Connections<'_>) -> Result<(), String> {
     let client = connections.get(&step.client);
     let result = match step.wanted {
@@ -253,7 +254,8 @@ fn shown(reply: Option<Value>) -> String {
     reply.as_ref().map_or_else(|| "nothing".into(), notation::one_line)
 }
 
-/// Formats both replies line by line; common lines appear once.
+/// Formats the expected and the actual reply line by line, to show their difference; lines that
+/// both have appear once.
 fn difference(expected: &Expected, actual: &Value) -> String {
     let expected = notation::expected_lines(expected);
     let actual = notation::lines(actual);

@@ -27,13 +27,14 @@ enum Fault {
     FailsForNothing,
     /// The element that a blocked client receives stays in the list.
     ServesTwice,
-    /// A client times out while it is served: the element is lost.
+    /// A blocked client times out while it is served: the element is lost.
     LosesAtTimeout,
     /// The client that has been blocked for the shortest time is served first.
     ServesTheLast,
-    /// A write does not check for blocked clients.
+    /// A write that creates a key does not serve the clients that are blocked on it.
     ForgetsToServe,
-    /// Elements of a transaction are served before the transaction has ended.
+    /// Elements that a transaction pushes are served to blocked clients before the transaction has
+    /// ended.
     ServesWithinTransactions,
 }
 
@@ -42,18 +43,19 @@ use Fault::{
     ServesWithinTransactions, TornTransaction,
 };
 
-/// A call of a client that has begun and not returned.
+/// A call of a simulated client that has begun and not returned.
 struct UnderWay {
     invoked: u64,
-    /// The remaining steps; the last one gives the reply.
+    /// The remaining steps of the client's call, each a command; the last one gives the reply.
     steps: VecDeque<Vec<Vec<u8>>>,
     history: Vec<Vec<Vec<u8>>>,
-    /// The replies of the steps of a torn transaction.
+    /// The replies of the steps so far, if the call is a transaction that is split into steps;
+    /// otherwise `None`.
     torn: Option<Vec<Value>>,
     reply: Value,
-    /// The time at which a check found the client blocked.
+    /// The time at which a check found the client blocked; `None` if none did.
     seen_waiting: Option<u64>,
-    /// The time at which the call ended without being served.
+    /// The time at which the blocking call timed out; `None` if it has not.
     timed_out: Option<u64>,
 }
 
@@ -187,7 +189,7 @@ impl Simulation {
     }
 }
 
-/// Returns a history of four clients on a server with this fault.
+/// Returns a history of four simulated clients on a server with this fault.
 fn simulate(fault: Fault, mix: Mix, (seed, scripts_percent): (u64, usize)) -> History {
     const CLIENTS: usize = 4;
     const TURNS: u64 = 1_500;

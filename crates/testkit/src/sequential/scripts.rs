@@ -9,13 +9,13 @@ use crate::programs::{IF_ODD, NEXT, RAISES, SKIPPED, is_reading, weight};
 
 const REFUSED: &str = "ERR Write commands are not allowed from read-only scripts.";
 
-/// Splits the words of a script into its declared keys and its program.
+/// Splits the words of a script's EVAL into its declared keys and its program.
 fn parts<'w, 'a>(words: &'w [&'a [u8]]) -> (&'w [&'a [u8]], &'w [&'a [u8]]) {
     let count = std::str::from_utf8(words[2]).ok().and_then(|text| text.parse().ok());
     words[3..].split_at(count.expect("a number of keys"))
 }
 
-/// Returns the keys that a script may use, `None` if it may use all keys.
+/// Returns the keys that a script's program may use; `None` if it may use all keys.
 pub(super) fn keys_of(words: &[&[u8]]) -> Option<Vec<Bytes>> {
     let (declared, program) = parts(words);
     let mut keys: Vec<Bytes> = declared.iter().map(|key| key.to_vec()).collect();
@@ -98,14 +98,14 @@ impl Database {
     }
 }
 
-/// Returns true if the reply is MISCONF: the server could not write its append-only file.
+/// Returns true if the reply is the error MISCONF: the server could not write its append-only file.
 fn is_refusal(reply: &Value) -> bool {
     matches!(reply, Value::Error(line) if line.starts_with(b"MISCONF"))
 }
 
 /// Returns the error MISCONF if the server refused this command because it could not write its
-/// file. `actual` is the reply of the whole script, `part` the reply of the command in it. `before`
-/// is the number of replies before it.
+/// append-only file; otherwise `None`. `actual` is the reply of the whole script, `part` the reply
+/// of the command in it. `before` is the number of replies before it.
 fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     let line = match (actual, part) {
         (Value::Error(line), _) => line.strip_prefix(format!("FAILED {} ", before + 1).as_bytes())?,
@@ -115,8 +115,8 @@ fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     line.starts_with(b"MISCONF").then(|| line.to_vec())
 }
 
-/// Replaces `@n` in a word by the declared key, and `%n` by the weight of the last reply modulo n.
-/// Returns other words unchanged.
+/// Converts a word of a script's program: `@n` to the n-th declared key, and a final `%n` to the
+/// weight of the last reply modulo n. Returns other words unchanged.
 fn in_full(word: &[u8], declared: &[&[u8]], last: &Value) -> Bytes {
     match word {
         [b'@', number] => declared[usize::from(number - b'1')].to_vec(),
@@ -128,8 +128,8 @@ fn in_full(word: &[u8], declared: &[&[u8]], last: &Value) -> Bytes {
     }
 }
 
-/// Converts a command's reply to its form inside a script's reply. Scripts have only one kind of
-/// null.
+/// Converts the reply of a command to its form in the reply of the script that ran it. Scripts have
+/// only one kind of null.
 fn in_reply(reply: Answer) -> Value {
     match reply {
         Ok(Value::NullArray) => Value::Null,

@@ -29,18 +29,18 @@ use resp::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-/// The separator between the commands of a transaction.
+/// The separator between the commands of a transaction in a history.
 pub const SEPARATOR: &[u8] = b";";
 
 /// The state of the sessions of all clients in the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sessions {
-    /// The watched keys by client.
+    /// The watched keys of each client, by client number.
     pub(super) watching: BTreeMap<usize, Watch>,
-    /// The blocked clients, oldest first.
+    /// The blocked clients, the one that has been blocked longest first.
     pub(super) queue: Vec<Waiting>,
-    /// The results of blocking commands that were served, by client: the words of the reply array,
-    /// or an error. `END` takes them.
+    /// The results of blocking commands that were served, by client number: the words of the reply
+    /// array, or an error. The client's `END` removes its result.
     pub(super) served: BTreeMap<usize, Result<Vec<Bytes>, &'static str>>,
 }
 
@@ -57,14 +57,14 @@ pub(super) struct Waiting {
     keys: Vec<Bytes>,
 }
 
-/// Splits the words of a transaction into its commands.
+/// Splits the words of a history's transaction into its commands.
 pub(super) fn parts_of<'w, 'a>(rest: &'w [&'a [u8]]) -> impl Iterator<Item = &'w [&'a [u8]]> {
     rest.split(|word| *word == SEPARATOR)
 }
 
 impl Database {
-    /// Runs a command of a client in its session: WATCH, a transaction, the beginning or the end of
-    /// a blocking command, or any other command.
+    /// Runs a command of a client, with the state of its session: WATCH, a transaction, the
+    /// beginning or the end of a blocking command, or any other command.
     pub(super) fn session(&mut self, client: usize, words: &[&[u8]], actual: &Value) -> Answer {
         match words {
             [b"WATCH", keys @ ..] => {
@@ -106,8 +106,8 @@ impl Database {
         Ok(Value::Array(replies))
     }
 
-    /// Runs a command or a script. Appends the created keys on which clients are blocked to
-    /// `ready`.
+    /// Runs a command or a script on the model. Appends the created keys on which clients are
+    /// blocked to `ready`.
     fn step(&mut self, words: &[&[u8]], actual: &Value, ready: &mut VecDeque<Bytes>) -> Answer {
         match words[0] {
             b"EVAL" | b"EVAL_RO" => self.script(words, actual, ready),
@@ -115,8 +115,8 @@ impl Database {
         }
     }
 
-    /// Runs a command. Marks the watched keys that it changes. Adds the keys that it creates and on
-    /// which clients are blocked to `ready`.
+    /// Runs a command on the model. Marks the watched keys that it changes. Appends the keys that
+    /// it creates and on which clients are blocked to `ready`.
     pub(super) fn followed(
         &mut self,
         words: &[&[u8]],
@@ -234,7 +234,8 @@ impl Database {
     }
 }
 
-/// Returns the keys that a command counts as written even if their values stay the same.
+/// Returns the keys that a command writes even if their values stay the same; for WATCH they count
+/// as changed.
 fn written_anyway<'a>(words: &[&'a [u8]], reply: &Value) -> Vec<&'a [u8]> {
     match words {
         [b"SET" | b"GETSET" | b"HSET", key, ..] => vec![key],

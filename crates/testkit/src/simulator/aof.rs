@@ -30,7 +30,8 @@ use super::world::World;
 use crate::Rng;
 use crate::disk::Plan;
 
-/// Maximum sleep of the thread of the append-only file while a writer is attached, in milliseconds.
+/// Maximum sleep of the thread that writes the append-only file, while the file receives changes,
+/// in milliseconds.
 const LOOK_MS: u64 = 100;
 /// The values from which a changed `appendfsync` is drawn.
 const POLICIES: &[SyncPolicy] = &[SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
@@ -68,8 +69,8 @@ impl World {
         self.threads() + 2
     }
 
-    /// Wakes the thread of the append-only file. Asks the thread that saves to rewrite the file if
-    /// a rewrite is due.
+    /// Wakes the thread that writes the append-only file. Asks the thread that saves to rewrite the
+    /// file if a rewrite is due.
     pub fn wake_aof(&self) {
         self.kernel.ports[self.aof_port()].poll.wake();
         // A full mailbox does no harm: the saver checks for a due rewrite after each message.
@@ -77,8 +78,8 @@ impl World {
     }
 }
 
-/// Runs the thread of the append-only file until it receives [`Message::Stop`]. The thread syncs,
-/// and writes the bytes that the log's reader could not write at once.
+/// Runs the thread of the append-only file until it receives [`Message::Stop`]. The thread syncs
+/// the file, and writes the bytes that the change log's reader could not write at once.
 pub(super) fn run(world: &World) {
     let aof = world.aof.as_ref().expect("there is one");
     let port = &world.kernel.ports[world.aof_port()];
@@ -117,9 +118,9 @@ pub(super) fn run(world: &World) {
     world.kernel.leave();
 }
 
-/// Handles the result of an append or of a job of the writer. Records that the synced bytes must
-/// survive a crash, releases replies, and refuses or permits writes. If a sync has failed,
-/// schedules a rewrite.
+/// Handles the result of an append to the append-only file, or of a write or sync job. Records that
+/// the synced bytes must survive a crash, releases replies, and makes the engine refuse or permit
+/// writes. If a sync has failed, schedules a rewrite.
 fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &Outbox) {
     let figures = active.writer.figures();
     let damages = active.writer.needs_rewrite();
@@ -142,8 +143,8 @@ fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &
     world.wake(outbox);
 }
 
-/// Attaches a new writer to the change log. It appends to `file`, whose `len_bytes` bytes hold all
-/// changes so far.
+/// Attaches a new writer of the append-only file to the change log. It appends to `file`, whose
+/// `len_bytes` bytes hold all changes so far.
 fn attach(
     world: &World,
     aof: &Aof,
@@ -165,8 +166,8 @@ fn attach(
     Active { writer, reader }
 }
 
-/// Opens the files after their data was loaded, and creates missing ones. Called once, at the start
-/// of a life (one run of the server process).
+/// Opens the append-only files after their data was loaded, and creates missing ones. Called once,
+/// at the start of a life (one run of the server process).
 pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Result<(), String> {
     let (last_len_bytes, mut files) = (found.last_len_bytes(), found.files);
     if files.manifest().is_empty() {
@@ -193,7 +194,8 @@ pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Res
     Ok(())
 }
 
-/// The file that receives the changes made after the moment at which a rewrite begins.
+/// The file that receives the changes after the moment at which a rewrite of the append-only file
+/// begins.
 enum Follows {
     Nowhere,
     Named(Arc<dyn LogFile>, i64),
@@ -281,8 +283,8 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     }
 }
 
-/// Records a failed sync, after which the content of the disk is unknown until a new base is
-/// written. Schedules a rewrite.
+/// Records a failed sync of the append-only file. The content of the disk is then unknown until a
+/// new base is written. Schedules a rewrite.
 fn note_damage(aof: &Aof) {
     aof.promise(|promise| promise.is_damaged = true);
     aof.state().is_scheduled = true;
@@ -407,7 +409,8 @@ fn turn_off(world: &World, aof: &Aof) {
     world.engine.server_state.note_log(None);
 }
 
-/// Rewrites the file if a rewrite is scheduled or needed. Called by the thread that saves.
+/// Rewrites the append-only file if a rewrite is scheduled or needed. Called by the thread that
+/// saves.
 pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     let is_due = {
         let state = aof.state();
@@ -423,8 +426,8 @@ pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     }
 }
 
-/// Writes and syncs all changes that the server still holds. Called after the threads of a server
-/// that was asked to stop have ended.
+/// Writes and syncs all changes that the append-only file does not hold yet. Called after the
+/// threads of a server that was asked to stop have ended.
 pub(super) fn finish_all(world: &World, aof: &Aof) {
     aof.folder.plan(Plan::Never);
     let active = aof.state().active.clone();

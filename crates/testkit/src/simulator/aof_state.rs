@@ -26,8 +26,8 @@ pub(super) struct Promise {
     /// The number of bytes of the tape (the record of all changes) that must survive a power
     /// failure.
     pub powerless: usize,
-    /// True if a sync has failed and no new base was written since. The content of the disk is
-    /// unknown until then.
+    /// True if a sync of the append-only file has failed and no new base was written since. The
+    /// content of the disk is unknown until then.
     pub is_damaged: bool,
 }
 
@@ -39,18 +39,18 @@ pub(super) struct Active {
     pub reader: ReaderId,
 }
 
-/// The state behind the lock of an [`Aof`].
+/// The state of the append-only file that the lock of an [`Aof`] protects.
 pub(super) struct State {
     pub files: Option<Files>,
     pub active: Option<Active>,
     /// True while the option `appendonly` is `yes`.
     pub is_wanted: bool,
-    /// True if the thread that saves must rewrite the file as soon as possible.
+    /// True if the thread that saves must rewrite the append-only file as soon as possible.
     pub is_scheduled: bool,
     /// True while the thread of the append-only file runs a job of the writer: a write or a sync.
     pub is_working: bool,
-    /// True if a sync has failed since the moment whose data the last base holds. It may have been
-    /// a sync of the file that receives the changes after this base.
+    /// True if a sync has failed since the moment whose data the last base of the append-only file
+    /// holds. It may have been a sync of the file that receives the changes after this base.
     pub is_damaged_since_point: bool,
     pub policy: SyncPolicy,
     pub syncs: Syncs,
@@ -154,8 +154,8 @@ impl Aof {
         });
     }
 
-    /// Returns true if the file lacks changes or a rewrite is due. Both need more time or a disk
-    /// that works.
+    /// Returns true if the append-only file lacks changes or a rewrite is due. Both need more time
+    /// or a disk that works.
     pub fn is_behind(&self, log: &ChangeLog) -> bool {
         if log.released(Level::Written) < log.drawn() {
             return true;
@@ -170,7 +170,8 @@ impl Aof {
             || state.active.as_ref().is_some_and(is_behind)
     }
 
-    /// Describes the state for the failure message of a file that does not recover.
+    /// Describes the state of the append-only file, for the failure message of a file that does not
+    /// recover.
     pub fn described(&self, log: &ChangeLog) -> String {
         let positions = [log.progress().position, log.released(Level::Written), log.drawn()];
         let state = self.state();
@@ -182,8 +183,8 @@ impl Aof {
         )
     }
 
-    /// Plans random failures of the file's disk, or ends the planned ones. Called by the network,
-    /// which drives all events outside the engine.
+    /// Plans random failures of the append-only file's disk, or ends the planned ones. Called by
+    /// the network, which drives all events outside the engine.
     pub fn plan_faults(&self, rng: &mut Rng) {
         let at = self.folder.operations() + rng.below(8) as u64;
         let fault = *rng.pick(&[Fault::NoSpace, Fault::Io]);
@@ -192,7 +193,8 @@ impl Aof {
         self.folder.plan(*rng.pick(&plans));
     }
 
-    /// Sets the policies of a new writer to the present options.
+    /// Sets the options of a new writer of the append-only file, such as `appendfsync`, to their
+    /// present values.
     pub fn set_up(&self, writer: &Writer) {
         let state = self.state();
         writer.set_up(state.policy, state.times);

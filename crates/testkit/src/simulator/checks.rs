@@ -1,4 +1,4 @@
-//! The checks of replies, data and tables at the end of a run.
+//! The checks of replies, data and the engine's tables at the end of a run of the simulator.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,8 +41,8 @@ pub(super) fn check_engine(world: &World, outcome: &Outcome) {
     }
 }
 
-/// Checks that the change log that survives a crash can be replayed. It must contain every
-/// increment whose keyspace event a listener had received before.
+/// Checks that the part of the change log which survives a crash can be replayed. It must contain
+/// every increment whose keyspace event a listener had received before.
 fn acknowledged_changes_are_there(crash: &Crash, outcome: &Outcome) -> Result<(), String> {
     let (replica, clock) = replay(&crash.left)?;
     let mut inspector = Inspector::new(&replica, &clock);
@@ -162,7 +162,8 @@ fn messages_are_in_order(world: &World, outcome: &Outcome) {
     }
 }
 
-/// Describes the first key whose contents differ; `None` if there is no difference.
+/// Describes the first key whose expected and replayed contents differ; `None` if there is no
+/// difference.
 fn difference(expected: &Contents, replayed: &Contents) -> Option<String> {
     let keys: BTreeSet<_> = expected.keys().chain(replayed.keys()).collect();
     let differing = keys.into_iter().find(|key| expected.get(key) != replayed.get(key))?;
@@ -172,7 +173,7 @@ fn difference(expected: &Contents, replayed: &Contents) -> Option<String> {
     Some(format!("{} of database {db} holds {held}; replayed: {made}", key.escape_ascii()))
 }
 
-/// Checks the replies to clients against the model of Redis. Needs no engine.
+/// Checks the recorded replies to clients against the model of Redis. Needs no engine.
 pub(super) fn check_histories(
     scenario: &Scenario,
     outcome: &Outcome,

@@ -21,25 +21,25 @@ use crate::disk::{Operation, SimulatedFolder};
 
 /// Approximate maximum number of moments of one life of the server at which crashes are checked.
 const MOMENTS_MAX: usize = 150;
-/// Maximum number of crashes for which files are loaded in one life, that is, one run of the
-/// server's process. The crash with which the next life begins is loaded in addition.
+/// Maximum number of crashes whose append-only files are loaded in one life, that is, one run of
+/// the server's process. The crash with which the next life begins is loaded in addition.
 const LOADED_MAX: usize = 2;
 
 /// The length of a SELECT request for a database from 0 to 9, in bytes.
 const SELECT_LEN_BYTES: usize = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".len();
 
-/// The files and data that a crash leaves.
+/// The append-only files that a crash leaves, and the data in them.
 pub(super) struct Left {
     pub folder: SimulatedFolder,
     /// The length in bytes of the part of the tape (the record of all changes) that the files hold:
     /// its beginning.
     pub end: usize,
-    /// True if the crash was a power failure: then all remaining bytes of the folder are synced.
+    /// True if the crash was a power failure: then all remaining bytes of the files are synced.
     pub is_safe: bool,
 }
 
-/// Results of earlier checks, by the bytes of the file. They save time because successive crashes
-/// leave mostly the same files.
+/// The results of earlier checks of append-only files, by the bytes of the file. They save time
+/// because successive crashes leave mostly the same files.
 #[derive(Default)]
 struct Known {
     /// For each base that was checked: the length of the tape (the record of all changes), in
@@ -142,8 +142,8 @@ fn check_crash(
     Ok(end)
 }
 
-/// Loads the files into an empty engine, with `lanes` threads (lanes) of replay. Checks that the
-/// data equals a replay of the beginning of the tape, the record of all changes.
+/// Loads the append-only files into an empty engine, with `lanes` threads (lanes) of replay. Checks
+/// that the data equals a replay of the beginning of the tape, the record of all changes.
 pub(super) fn loads_as_recorded(
     engine: &Arc<engine::Shared>,
     clock: &ManualClock,
@@ -157,8 +157,8 @@ pub(super) fn loads_as_recorded(
     difference(("the tape up to there", expected), ("what was loaded", loaded)).map_or(Ok(()), Err)
 }
 
-/// Checks that a base holds the data of the moment of its snapshot. Returns the length of the tape
-/// (the record of all changes) at that moment, in bytes.
+/// Checks that a base of the append-only file holds the data of the moment of its snapshot. Returns
+/// the length of the tape (the record of all changes) at that moment, in bytes.
 fn end_of_base(world: &World, found: &Found, known: &mut Known) -> Result<usize, String> {
     let Some(base) = &found.base else {
         return if found.incr.is_empty() { Ok(0) } else { Err("there is no base".to_owned()) };

@@ -21,8 +21,8 @@ use crate::Rng;
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// The offset of the next batch in the stream of the change log that has the records for all
-    /// targets.
+    /// The offset at which the next batch begins in the change log's stream (the one with the
+    /// records for all targets).
     offset: u64,
     position: u64,
     written_position: u64,
@@ -114,12 +114,12 @@ impl Disk {
         Some(self.stream().bytes.len())
     }
 
-    /// Returns all bytes that were written, synced or not.
+    /// Returns all bytes of the change log that the disk has written, synced or not.
     pub fn all(&self) -> Vec<u8> {
         self.stream().bytes.clone()
     }
 
-    /// Returns true if the disk has accepted bytes that are not synced.
+    /// Returns true if the disk has accepted bytes of the change log that are not synced.
     pub fn is_behind(&self) -> bool {
         let stream = self.stream();
         stream.synced_position < stream.position
@@ -132,7 +132,8 @@ impl Disk {
         self.confirm(stream, shared, outbox);
     }
 
-    /// Writes and syncs all accepted bytes, and confirms them.
+    /// Writes and syncs all bytes that the disk has accepted, and confirms them to the change log
+    /// as synced.
     pub fn sync(&self, shared: &Shared, outbox: &Outbox) {
         let mut stream = self.stream();
         stream.synced_bytes = stream.bytes.len();
@@ -158,14 +159,14 @@ impl Disk {
         }
     }
 
-    /// Returns the bytes that have been synced so far.
+    /// Returns the bytes of the change log that the disk has synced so far.
     pub fn synced(&self) -> Vec<u8> {
         let stream = self.stream();
         stream.bytes[..stream.synced_bytes].to_vec()
     }
 
-    /// Returns the bytes that a crash leaves: all synced bytes, then the first of the unsynced
-    /// ones. Their number is random, and often 0.
+    /// Returns the bytes of the disk after a crash: all synced bytes, then a random number of the
+    /// unsynced ones, often 0.
     pub fn after_crash(&self, rng: &mut Rng) -> Vec<u8> {
         let stream = self.stream();
         let unsynced_bytes = stream.bytes.len() - stream.synced_bytes;

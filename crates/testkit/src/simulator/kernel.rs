@@ -17,7 +17,7 @@ use stdx::mailbox::Mailbox;
 /// The number of a connection, never used twice in a run.
 pub(super) type LinkId = u32;
 
-/// A message in the mailbox of a thread.
+/// A message in the mailbox of a simulated thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// To an I/O thread: take the messages from the inboxes of the engine.
@@ -36,7 +36,7 @@ pub(super) enum Message {
     RewriteIfDue,
     /// To the thread that saves (the saver): change an option of the append-only file.
     ChangeOptions,
-    /// To any thread: leave the loop and end.
+    /// To any thread: end.
     Stop,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Event {
     Closed(LinkId),
 }
 
-/// Bytes that a thread has sent on one connection.
+/// Bytes that a thread of the server has sent on one connection.
 pub(super) struct Sent {
     pub link: LinkId,
     pub bytes: Vec<u8>,
@@ -59,7 +59,8 @@ pub(super) struct Sent {
     pub closed: bool,
 }
 
-/// The state of a thread in its poll. `Until` holds the timeout, in milliseconds of uptime.
+/// The state of a simulated thread in its poll: awake, asleep until an event, or asleep with a
+/// timeout. `Until` holds the timeout, in milliseconds of uptime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     Awake,
@@ -158,7 +159,7 @@ impl Poll {
     }
 }
 
-/// The mailbox and the poll of a thread.
+/// The mailbox and the poll of a simulated thread.
 pub(super) struct Port {
     pub mailbox: Mailbox<Message>,
     pub poll: Arc<Poll>,

@@ -22,7 +22,8 @@ use crate::disk::SimulatedFolder;
 /// The name of the append-only file in the simulated folder.
 pub(super) const NAME: &str = "a.aof";
 
-/// The contents of a folder's append-only files, without an incomplete end.
+/// The contents of a folder's append-only files, without the incomplete command or transaction at
+/// the end.
 pub(super) struct Found {
     pub files: Files,
     /// The content of the base file; `None` if there is no base.
@@ -52,8 +53,8 @@ impl Found {
     }
 }
 
-/// The cached results of parsed incremental files, by the bytes of the file. The same files occur
-/// again and again.
+/// The results of parsed incremental files of append-only files, by the bytes of the file, because
+/// the same files occur again and again.
 #[derive(Default)]
 pub(super) struct Readings(HashMap<Vec<u8>, Arc<Reading>>);
 
@@ -81,8 +82,8 @@ impl Readings {
     }
 }
 
-/// Parses a file and calls `each` for every batch of its whole commands and transactions. Returns
-/// their total length in bytes.
+/// Parses an incremental file and calls `each` for every batch of its whole commands and
+/// transactions. Returns their total length in bytes.
 fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String> {
     let mut reader = Reader::new(bytes);
     loop {
@@ -128,8 +129,8 @@ pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<
     Ok(Found { files, base, incr, requests, torn })
 }
 
-/// Loads the files into an engine that has no other user, with `lanes` threads (lanes) that share
-/// the requests.
+/// Loads the append-only files into an engine that has no other user, with `lanes` threads (lanes)
+/// that share the requests.
 pub(super) fn load(
     engine: &Arc<Shared>,
     clock: &ManualClock,
@@ -198,8 +199,8 @@ fn described(failed: &engine::replay::Failed<'_>) -> String {
     format!("{} at byte {}: {}", failed.command, failed.offset, failed.error.escape_ascii())
 }
 
-/// Runs the tasks of each lane of a replay on a thread of its own. Returns the text of a request
-/// that failed, if there is one.
+/// Runs the tasks of each lane of a replay on a thread of its own. Returns the error text of a
+/// request that failed, if there is one.
 fn run_lanes(engine: &Arc<Shared>, clock: &ManualClock, tasks: Vec<Vec<Task<Batch>>>) -> Option<String> {
     let threads = tasks.into_iter().enumerate().map(|(number, tasks)| {
         let (engine, clock) = (Arc::clone(engine), clock.clone());

@@ -222,8 +222,9 @@ fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), S
     }
 }
 
-/// Checks a life after its threads have ended, and returns the findings. `crashes` holds each crash
-/// of a run with an append-only file, with the part of the change log that it left.
+/// Checks a life (a run of the server process) after its threads have ended. Returns the texts of
+/// violated checks. `crashes` holds each crash of a run with an append-only file, with the part of
+/// the change log that it left.
 fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Crash>) -> Vec<String> {
     let is_stopped = world.take_findings();
     if !is_stopped.is_empty() {

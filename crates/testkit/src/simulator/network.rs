@@ -28,7 +28,7 @@ use crate::disk::Plan;
 /// Number of housekeeper rounds at the end of a run, enough to expire and clean up everything.
 const LAST_ROUNDS: usize = 4;
 
-/// A client's connection with the bytes that are on their way in both directions.
+/// A simulated client's connection, with the bytes that are on their way in both directions.
 struct Link {
     id: LinkId,
     thread: usize,
@@ -37,7 +37,7 @@ struct Link {
     decoding: Vec<u8>,
 }
 
-/// A client and its connection.
+/// A simulated client and its connection.
 struct ConnectedClient {
     scripted_client: ScriptedClient,
     link: Link,
@@ -100,7 +100,7 @@ pub(super) struct AofCrash {
     pub is_kill: bool,
 }
 
-/// Maximum number of crashes that one run records and checks.
+/// Maximum number of crashes that one run of the simulator records and checks.
 const CRASHES_MAX: usize = 4;
 /// The odds of [`Action::Crash`]: one of this many actions is a crash of the change log's disk.
 const CRASH_RARITY: usize = 192;
@@ -117,14 +117,14 @@ const SYNC_RARITIES: &[usize] = &[1, 1, 4, 16];
 /// Maximum number of rewrites that are requested in one run.
 const REWRITES_MAX: usize = 5;
 
-/// Maximum number of simulated seconds, after the disk works again, until an append-only file has
-/// all changes.
+/// Maximum number of simulated seconds, after the disk works again, until the append-only file must
+/// hold all changes.
 const RECOVERY_MAX_S: usize = 100;
 
 /// Values of `maxmemory-policy` from which one is drawn.
 const POLICIES: &[&str] = &["allkeys-lru", "volatile-ttl", "allkeys-random", "noeviction"];
 
-/// The network of a run: see the module.
+/// The simulated network of a run, which draws one random action after the other: see the module.
 pub(super) struct Network<'w> {
     world: &'w World,
     has_disk: bool,
@@ -135,13 +135,13 @@ pub(super) struct Network<'w> {
     seats: Vec<ConnectedClient>,
     links: LinkId,
     crashes: Vec<Crash>,
-    /// True if the last action delivered a value to a client.
+    /// True if the last action delivered a reply or message to a client.
     has_received: bool,
     aof_crashes: Vec<AofCrash>,
     rewrites_left: usize,
     recovery_s: usize,
-    /// The odds of a sync: one of this many choices may be a sync. Replies wait long for a disk
-    /// that syncs rarely.
+    /// The odds of a sync: one of this many drawn actions may be a sync. Replies wait long for a
+    /// disk that syncs rarely.
     sync_rarity: usize,
 }
 
@@ -223,7 +223,7 @@ impl<'w> Network<'w> {
         Outcome { players, crashes: self.crashes, aof_crashes: self.aof_crashes }
     }
 
-    /// Moves the bytes that threads have sent to the client's end of each connection.
+    /// Moves the bytes that the server's threads have sent to the client's end of each connection.
     fn take_sent(&mut self) {
         for Sent { link, bytes, closed } in self.world.kernel.take_sent() {
             if let Some(seat) = self.seats.iter_mut().find(|seat| seat.link.id == link) {
@@ -235,7 +235,8 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Chooses one of the possible actions at random; `None` if only the clock could move.
+    /// Chooses one of the possible actions at random; `None` if no action but a move of the clock
+    /// is possible.
     fn choose(&mut self) -> Option<Action> {
         let mut possible = Vec::new();
         for (at, ConnectedClient { scripted_client, link }) in self.seats.iter().enumerate() {
@@ -372,7 +373,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Begins the next step of client `at`: sends its first requests.
+    /// Begins the next step of client `at`: sends the first requests of the step.
     fn start(&mut self, at: usize) {
         match self.seats[at].scripted_client.next_step() {
             Step::Reconnect => self.reconnect(at),
@@ -434,9 +435,9 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Records a finding and returns true if a lost wake-up has delayed a reply. In this case a
-    /// blocked client was served, but its thread sleeps. The client would receive the reply only
-    /// after a timeout or another event.
+    /// Checks for a reply that a lost wake-up has delayed. If there is one, records a violation and
+    /// returns true. In this case a blocked client was served, but its thread sleeps. The client
+    /// would receive the reply only after a timeout or another event.
     fn has_unsent_reply(&self) -> bool {
         let shared = &self.world.engine;
         let waiting = self.seats.iter().filter(|seat| seat.scripted_client.is_waiting());
@@ -529,7 +530,8 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Runs deliveries of bytes until all threads sleep and nothing is on its way.
+    /// Delivers bytes between clients and server until all threads sleep and no bytes are on their
+    /// way.
     fn settle(&mut self) {
         loop {
             self.take_sent();
@@ -565,7 +567,7 @@ fn encoded(requests: &[Vec<Vec<u8>>]) -> Vec<u8> {
     bytes
 }
 
-/// Removes a random number of bytes from the front, often all, and returns them.
+/// Removes a random number of bytes from the front of `bytes`, often all, and returns them.
 fn some_of(bytes: &mut Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let len_bytes = if rng.percent(60) { bytes.len() } else { 1 + rng.below(bytes.len()) };
     bytes.drain(..len_bytes).collect()

@@ -22,7 +22,7 @@ pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
 /// Number of databases that the clients of the simulator use.
 const DATABASES: usize = 2;
 
-/// The only client of an engine whose threads have all ended.
+/// A client with which the simulator reads the content of an engine whose threads have all ended.
 pub(super) struct Inspector<'s>(Player<'s, SimulatedHost>);
 
 impl<'s> Inspector<'s> {
@@ -94,7 +94,7 @@ fn sorted(mut words: Vec<Vec<u8>>) -> String {
     words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Removes all expired keys, in the way of active expiry.
+/// Removes all expired keys of the engine, in the way of active expiry.
 pub(super) fn expire_all(shared: &Arc<Shared>, clock: &ManualClock) {
     let host = SimulatedHost::new(shared, clock);
     let mut executor = Executor::new(shared, None, 7, (clock.clone(), host));
@@ -128,7 +128,7 @@ pub(super) fn replay(stream: &[u8]) -> Result<(Arc<Shared>, ManualClock), String
     Ok((shared, clock))
 }
 
-/// Returns the first error reply within a reply; `None` if there is none.
+/// Returns the first error reply within a reply, which may be an array; `None` if there is none.
 fn error_in(reply: &Value) -> Option<&Value> {
     match reply {
         Value::Error(_) | Value::BulkError(_) => Some(reply),

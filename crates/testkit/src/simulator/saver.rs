@@ -1,7 +1,7 @@
-//! The saver: a thread that saves snapshots on request, with further threads that walk the keyspace
+//! The saver: a thread that saves snapshots on request, with further threads that read the keyspace
 //! in parallel. It saves to a simulated folder ([`crate::disk`]). It also rewrites the append-only
-//! file. At a save's point, the saver owns the keyspace; then it records the required content of
-//! the file: the keyspace, and the length of the change log.
+//! file. At the moment whose data a save holds, no other thread accesses the keyspace. Then the
+//! saver records the required content of the file: the keyspace, and the length of the change log.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::Rng;
 use crate::contents::{difference, of_keyspace};
 use crate::disk::{Operation, Plan, SimulatedFolder};
 
-/// The name of the snapshot file.
+/// The name of the snapshot file in the simulated folder.
 const NAME: &str = "dump.rdb";
 /// The process id in the names of temporary files.
 const PID: u32 = 7;
@@ -48,8 +48,8 @@ pub(super) fn run(world: &World, seed: u64) {
     world.kernel.leave();
 }
 
-/// Handles a message to the thread that saves about the append-only file: a rewrite or a change of
-/// options.
+/// Handles a message to the thread that saves (the saver) about the append-only file: a rewrite or
+/// a change of options.
 fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     match message {
         Message::Rewrite => {
@@ -62,8 +62,8 @@ fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     aof::rewrite_if_due(world, aof, rng);
 }
 
-/// Begins a save of the present data as the exclusive owner of the keyspace. Records the required
-/// content of its file.
+/// Begins a save of the present data while no other thread accesses the keyspace. Records the
+/// required content of its file. Returns `None` if no save begins.
 fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
     let (engine, saves) = (&*world.engine, &world.saves);
     let number = saves.state().points.len();
@@ -123,7 +123,7 @@ fn save(world: &World, rng: &mut Rng) {
 
 /// Checks, after the run, the folder that a crash after each disk operation would leave. Its file
 /// must belong to the last save that was reported before the crash, or to a later save. The file
-/// must hold the keyspace as it was at the save's point. Replaying the change log up to that point
+/// must hold the keyspace as it was when the save began. Replaying the change log up to that moment
 /// must give the same keyspace.
 pub(super) fn check(world: &World, rng: &mut Rng) {
     let state = world.saves.state();
@@ -136,7 +136,7 @@ pub(super) fn check(world: &World, rng: &mut Rng) {
     }
 }
 
-/// Checks the folder after one crash. `are_right` caches the verified file of each save.
+/// Checks the snapshot file that one crash left. `are_right` caches the verified file of each save.
 fn check_crash(
     world: &World,
     points: &[Point],

@@ -22,13 +22,13 @@ pub(super) struct Point {
     pub reported_at: Option<u64>,
 }
 
-/// The state behind the lock of [`Saves`].
+/// The state of a run's snapshots that the lock of [`Saves`] protects.
 pub(super) struct State {
     /// The simulated folder to which snapshots are saved.
     pub folder: SimulatedFolder,
     /// The required content of each save, by the number of the save.
     pub points: Vec<Point>,
-    /// The save in progress; `None` if there is none.
+    /// The save in progress.
     pub current: Option<Arc<Save>>,
 }
 

@@ -85,7 +85,7 @@ pub enum Step {
 pub enum Sending {
     /// EXEC is sent in one piece with the other requests of the transaction.
     Together,
-    /// After the replies to the other requests have arrived.
+    /// EXEC is sent after the replies to the other requests of the transaction have arrived.
     ExecApart,
 }
 
@@ -120,14 +120,14 @@ impl ScriptedClient {
     }
 }
 
-/// The reader of the change log in a run.
+/// The destination of the change log's records in a run of the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// There is no reader: changes are not recorded.
+    /// The change log has no reader: changes are not recorded.
     Nowhere,
     /// A simulated disk that keeps the change log as one sequence of bytes.
     Disk,
-    /// The log is written to an append-only file.
+    /// The change log is written to an append-only file.
     AppendOnly(AppendOnly),
 }
 
@@ -138,7 +138,7 @@ pub struct AppendOnly {
     pub policy: SyncPolicy,
     /// The setting for timestamps in the file (`aof-timestamp-enabled`).
     pub times: Times,
-    /// True if the run never changes these options.
+    /// True if the run never changes the options of the append-only file.
     pub is_steady: bool,
     /// True if the simulated disk of the append-only file sometimes fails.
     pub has_faults: bool,
@@ -162,7 +162,7 @@ impl AppendOnly {
     }
 }
 
-/// All settings and clients of a run: see the module.
+/// All settings and simulated clients of a run: see the module.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The seed of the random choices of threads and of the clients' values.
@@ -173,7 +173,7 @@ pub struct Scenario {
     pub kind: Kind,
     /// The number of I/O threads of the engine.
     pub threads: usize,
-    /// The reader of the change log: none, a disk or an append-only file.
+    /// The destination of the change log's records: none, a disk or an append-only file.
     pub log: Log,
     /// True if snapshots are saved during the run.
     pub has_saves: bool,
@@ -313,7 +313,7 @@ impl Scenario {
         Self { seed, schedule, kind, threads, log, has_saves, players }
     }
 
-    /// Returns the settings of the engine in this scenario.
+    /// Returns the settings of the engine in this scenario of the simulator.
     pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         if self.kind == Kind::Listeners || self.seed.is_multiple_of(4) {
@@ -347,7 +347,7 @@ impl Scenario {
     }
 }
 
-/// The size of a generated scenario.
+/// The size of a generated scenario: numbers of clients, steps and keys.
 #[derive(Clone, Copy)]
 struct Size {
     clients: usize,
@@ -368,7 +368,7 @@ fn recording(seed: u64, mix: Mix, (keys, scripts_percent): (usize, usize)) -> Re
     Recording { address, clients: 0, commands_each: 0, keys, mix, without, scripts_percent, seed }
 }
 
-/// Inserts a step that reconnects before 2 % of the steps.
+/// Inserts a reconnection before 2 % of the steps.
 fn with_reconnections(steps: Vec<Step>, rng: &mut Rng) -> Vec<Step> {
     let mut all = Vec::new();
     for step in steps {
@@ -604,7 +604,7 @@ fn listeners(size: Size, rng: &mut Rng) -> Vec<ScriptedClient> {
     (0..clients + 1).map(scripted_client).collect()
 }
 
-/// Formats a command on one line.
+/// Formats a command and its arguments on one line.
 fn line(args: &Args) -> String {
     let word = |arg: &[u8]| match arg.len() {
         LONG_WORD_BYTES => format!("{}… ({LONG_WORD_BYTES} bytes)", arg[..8].escape_ascii()),

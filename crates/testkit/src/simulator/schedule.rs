@@ -9,8 +9,8 @@ use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 use crate::Rng;
 
-/// Probabilities, in 256ths, that the running thread continues at a yield point; each run draws
-/// one. Otherwise the next thread is drawn from all that can run.
+/// Probabilities, in 256ths, that the running simulated thread continues at a yield point; each run
+/// draws one. Otherwise the next thread is drawn from all that can run.
 const STAYS: &[u64] = &[96, 192, 224, 240, 250];
 
 /// The schedule of one run: shuttle asks it for the next thread at each yield point.

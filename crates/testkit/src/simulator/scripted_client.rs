@@ -15,20 +15,20 @@ use crate::linearizability::{History, Operation};
 /// model. Numbers from this value on belong to connections after a reconnection.
 const SESSIONS_MAX: usize = 1_000;
 
-/// A step whose replies have not all arrived.
+/// A step of a simulated client whose replies have not all arrived.
 struct UnderWay {
     step: Step,
-    /// The groups of requests that are still to be sent. A group is sent when all replies to
-    /// earlier requests have arrived.
+    /// The groups of the step's requests that are still to be sent. A group is sent when all
+    /// replies to earlier requests have arrived.
     later: VecDeque<Vec<Args>>,
-    /// The number of missing replies to the requests sent.
+    /// The number of missing replies to the step's requests that were sent.
     awaited: usize,
     replies: Vec<(Value, u64)>,
     invoked: u64,
     wait: Option<Wait>,
 }
 
-/// The next action of a client after it has received a value.
+/// The next action of a simulated client after it has received a value.
 pub(super) enum Received {
     /// The client sends nothing.
     Nothing,
@@ -41,7 +41,7 @@ pub(super) enum Received {
 pub(super) struct ScriptedClient {
     number: usize,
     role: Role,
-    /// The number of times that the client has reconnected so far.
+    /// The number of times that the simulated client has reconnected so far.
     sessions: usize,
     steps: VecDeque<Step>,
     under_way: Option<UnderWay>,
@@ -104,17 +104,17 @@ impl ScriptedClient {
         self.under_way.is_some()
     }
 
-    /// Describes the step in progress, for the text of a violated check.
+    /// Describes the client's step in progress, for the text of a violated check.
     pub fn doing(&self) -> String {
         self.under_way.as_ref().map(|under_way| under_way.step.to_string()).unwrap_or_default()
     }
 
-    /// Removes the next step and returns it.
+    /// Removes the client's next step from its list and returns it.
     pub fn next_step(&mut self) -> Step {
         self.steps.pop_front().expect("it can start")
     }
 
-    /// Begins a step at step `now` of the network. Returns the requests to send.
+    /// Begins a step of the client at step `now` of the network. Returns the requests to send.
     pub fn begin(&mut self, step: Step, now: u64) -> Vec<Args> {
         let word = |word: &str| vec![word.as_bytes().to_vec()];
         let mut parts: VecDeque<Vec<Args>> = match &step {
@@ -140,10 +140,11 @@ impl ScriptedClient {
         first
     }
 
-    /// Handles a reply. `wait` is the time during which the server had blocked the client, if it
-    /// had. Returns the client's next action.
+    /// Handles a reply to the client. `wait` is the time during which the server had blocked the
+    /// client, if it had. Returns the client's next action.
     ///
     /// # Errors
+    ///
     /// The text of a violated check.
     pub fn replied(&mut self, value: Value, now: u64, wait: Option<Wait>) -> Result<Received, String> {
         let Some(under_way) = &mut self.under_way else {
@@ -171,7 +172,7 @@ impl ScriptedClient {
         self.number + SESSIONS_MAX * self.sessions
     }
 
-    /// Records the operations of a completed step in the history.
+    /// Records the operations of a completed step in the client's history.
     fn conclude(&mut self, done: UnderWay) -> Result<(), String> {
         let UnderWay { step, mut replies, invoked, wait, .. } = done;
         let client = self.client();

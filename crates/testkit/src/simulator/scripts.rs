@@ -1,6 +1,6 @@
 //! The script engine of a simulated thread: the real Lua. Each thread of a run has its own Lua
-//! state, in which a script is compiled when it first runs. All threads share the facts learned
-//! about each script's text, as in a server.
+//! state, in which a script is compiled when it first runs. All threads share the properties
+//! learned about each script's text (such as its undeclared keys), as in a server.
 //!
 //! Each command of a script begins with a yield point, so another thread may continue there. Each
 //! simulated thread has its own stack, which also has Lua's frames, so this is an ordinary switch.
@@ -22,8 +22,9 @@ use resp::Protocol;
 use script::{Call, Commands, LogLevel, NoSuchCall, Repl, RunError, Sha, Vm, VmOptions};
 use stdx::ByteQueue;
 
-/// The facts learned about each script, by the SHA-1 of its text. Its lock is a leaf: no other lock
-/// is taken under it. A thread of the simulator does not yield at it.
+/// The properties learned about each script, such as its undeclared keys, by the SHA-1 of its text.
+/// Its lock is a leaf: no other lock is taken under it. A thread of the simulator does not yield at
+/// it.
 #[derive(Clone, Default)]
 pub(super) struct ScriptFacts(Arc<Mutex<HashMap<Sha, Arc<Learned>>>>);
 
@@ -31,7 +32,8 @@ pub(super) struct ScriptFacts(Arc<Mutex<HashMap<Sha, Arc<Learned>>>>);
 pub(super) struct SimulatedScripts {
     lessons: ScriptFacts,
     vm: Option<Vm>,
-    /// The script that was prepared last.
+    /// The script that this engine prepared last: the SHA-1 of its text, and the properties learned
+    /// about it.
     current: Option<(Sha, Arc<Learned>)>,
 }
 
@@ -101,7 +103,7 @@ impl ScriptEngine for SimulatedScripts {
     }
 }
 
-/// The functions that the running script calls on the engine: commands and the log.
+/// The functions of the engine that the running script calls: commands and the server's log.
 struct Server<'a> {
     commands: &'a mut dyn ScriptCommands,
     panic: Option<Box<dyn Any + Send>>,

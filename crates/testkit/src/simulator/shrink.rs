@@ -6,14 +6,14 @@ use super::scenario::Scenario;
 
 /// Number of schedules under which a reduced scenario is run to see if it still fails.
 const SCHEDULES: u64 = 12;
-/// Maximum number of runs for the reduction of one failure.
+/// Maximum number of runs of candidates to reduce one failing scenario.
 const RUNS_MAX: usize = 2_000;
 
 /// A failing scenario and the texts of its violated checks.
 pub struct Failure {
     /// The scenario that fails.
     pub scenario: Scenario,
-    /// The texts of the checks that the run violated.
+    /// The texts of the checks that the run of the scenario violated.
     pub findings: Vec<String>,
 }
 
@@ -46,8 +46,8 @@ struct Shrinker {
 }
 
 impl Shrinker {
-    /// Runs the candidate under a few schedules. If it fails, keeps it as the smallest failing
-    /// scenario and returns true.
+    /// Runs the candidate scenario under a few schedules. If it fails, keeps it as the smallest
+    /// failing scenario and returns true.
     fn try_out(&mut self, mut candidate: Scenario) -> bool {
         let first = candidate.schedule;
         for number in 0..SCHEDULES {

@@ -1,6 +1,6 @@
-//! Scripts that choose the targets of their writes with `redis.set_repl`. They write to keys of
-//! their own, whose prefixes name the targets. So the stream of each target must give all data
-//! except the keys of other targets.
+//! Scripts that choose the targets (append-only file, replicas) of their writes with
+//! `redis.set_repl`. They write to keys of their own, whose prefixes name the targets. So a replay
+//! of the change log for a target must give all data except the keys of other targets.
 
 use engine::log::target::LogTarget;
 
@@ -17,11 +17,11 @@ end
 return #KEYS
 ";
 
-/// The prefixes of keys that are written for some targets only. The index is the numeric flag of
-/// `redis.set_repl`.
+/// The prefixes of keys whose writes only some targets of the change log receive. The index is the
+/// numeric flag of `redis.set_repl`.
 const TARGETS: [&str; 4] = ["none:", "file:", "copy:", "both:"];
 
-/// Generates a call of [`TARGETED`] for random keys and targets.
+/// Generates a call of the script [`TARGETED`] for random keys and targets of the change log.
 pub(super) fn targeted_script(rng: &mut Rng) -> Vec<Vec<u8>> {
     let count = 1 + rng.below(4);
     let flags: Vec<usize> = (0..count).map(|_| rng.below(TARGETS.len())).collect();
@@ -31,7 +31,7 @@ pub(super) fn targeted_script(rng: &mut Rng) -> Vec<Vec<u8>> {
     words.into_iter().map(String::into_bytes).collect()
 }
 
-/// Returns true if the writes of a key are recorded for this target.
+/// Returns true if the writes of a key are recorded for this target of the change log.
 pub(super) fn is_for(target: LogTarget, key: &[u8]) -> bool {
     let others = match target {
         LogTarget::File => ["none:", "copy:"],

@@ -35,10 +35,11 @@ use super::world::World;
 #[derive(Default)]
 struct Output {
     queue: ByteQueue,
-    /// The marks in the order of the bytes. A mark is (end in the queue, last log position that the
-    /// bytes before this end show).
+    /// The marks of the output in the order of its bytes. A mark is a pair: an end in the queue of
+    /// bytes, and the last log position that the bytes before this end show.
     marks: VecDeque<(usize, u64)>,
-    /// The level, written or synced, that the output's positions must reach before it is sent.
+    /// The level, written or synced, that the shown log positions must reach before the output is
+    /// sent.
     level: Level,
 }
 
@@ -52,8 +53,8 @@ impl Output {
         }
     }
 
-    /// Removes the bytes that show no change after position `released`. Returns them, and the last
-    /// position that they show.
+    /// Removes the bytes of the output that show no change after log position `released`. Returns
+    /// them, and the last position that they show.
     fn take_released(&mut self, released: u64) -> (Vec<u8>, u64) {
         let (mut end, mut shown) = (0, 0);
         while let Some(&(to, position)) = self.marks.front()
@@ -70,7 +71,7 @@ impl Output {
     }
 }
 
-/// The outputs of a thread's connections, by the connection's index.
+/// The outputs of a simulated thread's connections, by the connection's index.
 #[derive(Default)]
 struct LinkOutputs(Vec<Output>);
 
@@ -88,7 +89,7 @@ impl Outputs for LinkOutputs {
     }
 }
 
-/// A client that this thread serves: its session, and its received bytes.
+/// A client that this simulated thread serves: its session, and its received bytes.
 struct Client {
     session: Session,
     progress: Progress,
@@ -111,9 +112,9 @@ pub(super) struct IoThread<'w> {
     /// The timeouts of blocked clients, by deadline in milliseconds of uptime and ticket of the
     /// wait.
     timeouts: BTreeMap<(u64, u64), ConnId>,
-    /// The connections that wait for the end of CLIENT PAUSE.
+    /// The connections whose requests wait for the end of CLIENT PAUSE.
     paused: Vec<ConnId>,
-    /// The connections that wait for room in the change log.
+    /// The connections whose requests wait for room in the change log.
     awaiting_log: Vec<ConnId>,
     subscribers_full: Vec<ConnId>,
     over: Vec<ConnId>,
@@ -158,7 +159,8 @@ impl<'w> IoThread<'w> {
         self.world.kernel.leave();
     }
 
-    /// Returns the earliest timeout of a blocked client or a pause, in milliseconds of uptime.
+    /// Returns the earliest timeout of a blocked client or of CLIENT PAUSE, in milliseconds of
+    /// uptime; `None` if there is none.
     fn deadline_ms(&self) -> Option<u64> {
         let timeout_ms = self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms);
         // No pause is left if this thread has just ended it.
@@ -167,7 +169,8 @@ impl<'w> IoThread<'w> {
         [timeout_ms, resumes_ms].into_iter().flatten().min()
     }
 
-    /// Runs a turn with the events of the poll.
+    /// Runs one turn of the thread: handles the events of its poll, runs the requests and sends the
+    /// replies.
     fn turn(&mut self, events: Vec<Event>) {
         let world = self.world;
         let began = world.clock.now();
@@ -195,9 +198,9 @@ impl<'w> IoThread<'w> {
         self.engine.executor.end_turn();
     }
 
-    /// Sends the released output of all connections, at the end of a turn, outside the gate.
-    /// Returns true if the thread may sleep. It may not if it must ask again for the release of
-    /// held-back output.
+    /// Sends the released output of all connections at the end of a turn, when the thread no longer
+    /// accesses the keyspace. Returns true if the thread may sleep. It may not if it must ask again
+    /// for the release of held-back output.
     fn send(&mut self) -> bool {
         let world = self.world;
         world.wake(&self.engine.executor.commit.outbox);
@@ -222,7 +225,7 @@ impl<'w> IoThread<'w> {
         Level::ALL.map(waits).into_iter().all(|waits| waits)
     }
 
-    /// Sends the released output of one connection. Returns the position for which its first
+    /// Sends the released output of one connection. Returns the log position for which its first
     /// held-back byte waits; `None` if no byte is held back.
     fn send_to(&mut self, at: usize) -> Option<u64> {
         let world = self.world;
@@ -378,7 +381,7 @@ impl<'w> IoThread<'w> {
 
 /// The methods of an I/O thread that parse and run requests.
 impl IoThread<'_> {
-    /// Runs all requests received, batch after batch.
+    /// Runs all requests that the thread has received, batch after batch.
     fn run_ready(&mut self, pass: &mut SharedPass<'_>) {
         let world = self.world;
         while !self.ready.is_empty() {
@@ -461,8 +464,8 @@ impl IoThread<'_> {
         }
     }
 
-    /// Handles the state of a connection ([`Flow`]) after its requests have run: registers it if it
-    /// is blocked or must wait.
+    /// Handles the state of a connection ([`Flow`]) after its requests have run: registers it if
+    /// its client is blocked or must wait.
     fn settle(&mut self, conn: ConnId) {
         let shared = &self.world.engine;
         let Some(session) = self.session(conn) else { return };

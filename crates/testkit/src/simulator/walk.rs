@@ -1,5 +1,5 @@
-//! The walk over the keyspace that writes a file, and the identification of the save that wrote it.
-//! Snapshots and rewrites of the append-only file share this code.
+//! The reading of the whole keyspace to write a file, and the identification of the save that wrote
+//! it. Snapshots and rewrites of the append-only file share this code.
 
 use keyspace::snapshot::OnFlush;
 use persist::aof::manifest::BaseKind;
@@ -13,11 +13,11 @@ use crate::contents::{Contents, of_file, of_keyspace};
 
 /// The name of the AUX field that holds the number of the save in an RDB file.
 const NUMBER: &str = "save";
-/// The maximum number of threads that walk over the keyspace to write one file.
+/// The maximum number of threads that read the keyspace to write one file.
 pub(super) const WALKERS_MAX: usize = 3;
 
-/// Returns random options for the file of save `number`, and its kind as a base. A base of commands
-/// holds the number of the save as its timestamp.
+/// Returns random options for the file of save `number`, and the kind of base that it is for an
+/// append-only file. A base of commands holds the number of the save as its timestamp.
 pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     let commands = SaveFormat::Commands { time_s: Some(number as i64) };
     let facts = vec![(NUMBER, number.to_string())];
@@ -35,8 +35,7 @@ pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     (kind, options)
 }
 
-/// Walks over the keyspace with `walkers` threads, until the whole file of `save` is written to
-/// `out`.
+/// Reads the keyspace with `walkers` threads, until the whole file of `save` is written to `out`.
 pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
     let walk = |number| {
         let mut walker = save.walker(number, Way::Gate);

@@ -29,7 +29,7 @@ use super::saves::Saves;
 use super::scenario::Scenario;
 use super::scripts::ScriptFacts;
 
-/// The period during which a blocking command waited, in steps of the network.
+/// The period during which a simulated client was blocked, in steps of the network.
 #[derive(Clone, Copy)]
 pub(super) struct Wait {
     /// The first step at which the engine had recorded the command as blocked.
@@ -51,7 +51,8 @@ pub(super) struct World {
     levels: Mutex<BTreeMap<LinkId, Level>>,
     pub saves: Saves,
     pub aof: Option<Aof>,
-    /// The required contents of the bases that all runs of the server process have written.
+    /// The required contents of the bases of append-only files that all runs of the server process
+    /// have written.
     pub points: Points,
     pub lessons: ScriptFacts,
     pub pause: Arc<PauseCheck>,
@@ -87,12 +88,13 @@ fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (
 pub(super) struct Life {
     /// The Unix time at which this run of the server process starts.
     pub unix: Duration,
-    /// The append-only file; `None` in a run without one.
+    /// The append-only file of this run of the server process; `None` in a run without one.
     pub aof: Option<Aof>,
     /// The bytes of the tape (the record of all changes): the changes of earlier runs of the server
     /// process.
     pub recorded_stream: Vec<u8>,
-    /// The required contents of the bases that earlier runs of the server process have written.
+    /// The required contents of the bases of append-only files that earlier runs of the server
+    /// process have written.
     pub points: Points,
 }
 
@@ -103,7 +105,8 @@ impl Default for Life {
 }
 
 impl World {
-    /// Creates the world for one life of a scenario, a run of the server process.
+    /// Creates the state that all threads of one life of a scenario share. A life is a run of the
+    /// server process.
     pub fn new(scenario: &Scenario, life: Life) -> Self {
         let (threads, seed) = (scenario.threads, scenario.seed);
         let (engine, clock) = engine_at(life.unix, threads, scenario.settings(), seed);
@@ -133,7 +136,7 @@ impl World {
         }
     }
 
-    /// Creates the host for the engine of one thread.
+    /// Creates the implementation of connection commands (the host) for the engine of one thread.
     pub fn host(&self) -> SimulatedHost {
         let host = SimulatedHost::new(&self.engine, &self.clock);
         SimulatedHost { pause: Arc::clone(&self.pause), ..host }
@@ -171,7 +174,7 @@ impl World {
         self.engine.threads.len()
     }
 
-    /// Advances to the next step and returns it.
+    /// Advances the network to its next step and returns the number of the step.
     pub fn step(&self) -> u64 {
         self.steps.fetch_add(1, Relaxed) + 1
     }
@@ -181,7 +184,7 @@ impl World {
         self.engine.uptime(self.clock.now()).as_millis() as u64
     }
 
-    /// Moves the clock, and wakes the threads whose timeout has passed.
+    /// Moves the clock forward by `time`, and wakes the threads whose timeout has passed.
     pub fn advance(&self, time: Duration) {
         self.clock.advance(time);
         let uptime_ms = self.uptime_ms();
@@ -217,7 +220,8 @@ impl World {
         }
     }
 
-    /// Removes and returns the wait of a connection's client; `None` if the client was not blocked.
+    /// Removes and returns the period during which a connection's client was blocked; `None` if it
+    /// was not blocked.
     pub fn take_wait(&self, link: LinkId) -> Option<Wait> {
         self.waits.lock().expect("nothing panics while it is locked").remove(&link)
     }

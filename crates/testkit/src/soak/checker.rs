@@ -25,14 +25,17 @@ const VALUE_LEN_BYTES_MAX: usize = 512;
 /// client.
 const CLOCK_SLACK: Duration = Duration::from_millis(20);
 
-/// Creates an empty histogram of microseconds up to one minute; no reply may take that long.
+/// Creates an empty histogram of request latencies, in microseconds up to one minute; no reply may
+/// take that long.
 pub(super) fn times() -> Histogram<u64> {
     Histogram::new_with_max(60_000_000, 3).expect("three digits are possible")
 }
 
-/// Works until the run is over. Returns the latency of each request.
+/// Sends requests and checks their replies until the soak test is over. Returns the latency of each
+/// request.
 ///
 /// # Panics
+///
 /// Panics when a reply differs from the model's.
 pub(super) fn run(run: &Run<'_>, index: usize) -> Histogram<u64> {
     let mut checker = Checker {

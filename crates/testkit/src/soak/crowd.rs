@@ -53,7 +53,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time added to the limit of the 99th percentile: the scheduler of a busy machine may delay the
 /// slowest of 100 requests by this time.
 const P99_SLACK: Duration = Duration::from_millis(2);
-/// Duration of one round of a misbehaving thread over all its connections.
+/// Duration of one round, in which a thread runs each of its misbehaving connections once.
 const ROUND: Duration = Duration::from_secs(1);
 /// The nice value of the misbehaving threads: the lowest priority.
 const LOWEST_PRIORITY: i32 = 19;
@@ -167,8 +167,8 @@ pub fn run(crowd: &Crowd) -> Report {
     report
 }
 
-/// The counters of the misbehaving half: its turns and the connections that the server has closed.
-/// Also the flag that ends it.
+/// The counters of the misbehaving half: its turns, and the connections that the server has closed.
+/// Also holds the flag that ends it.
 #[derive(Default)]
 struct BadStats {
     deeds: AtomicU64,
@@ -299,7 +299,7 @@ static KINDS: &[Kind] = &[
     Kind::ShakesInVain,
 ];
 
-/// The misbehaving connections of one kind, run by one thread.
+/// The misbehaving connections of one kind, which one thread runs.
 struct Others<'r> {
     target: &'r Target,
     kind: &'static Kind,
@@ -307,8 +307,8 @@ struct Others<'r> {
 }
 
 impl Others<'_> {
-    /// Runs `count` connections in turn until the run is over. A connection that the server has
-    /// closed is opened again in its next turn.
+    /// Runs `count` misbehaving connections by turns until the run is over. A connection that the
+    /// server has closed is opened again in its next turn.
     fn run(&self, count: usize) {
         // Lowers the priority of this thread alone. Misbehaving clients on another machine would
         // not use the processors of the server and of the well-behaved clients. With a low
@@ -376,7 +376,7 @@ impl Others<'_> {
     }
 }
 
-/// The treatment of a connection after its turn: it stays open or is closed.
+/// The treatment of a misbehaving connection after its turn: it stays open or is closed.
 enum Next {
     Stay,
     HangUp,
@@ -396,7 +396,7 @@ fn say_nothing(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     look(stream)
 }
 
-/// Sends one byte of a request that is so long that it never ends.
+/// Sends one byte of a request that is so long that it never becomes complete.
 fn drip(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     const REQUEST: &[u8] = b"*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$16000\r\n";
     let byte = REQUEST.get(turn).copied().unwrap_or(b'x');
@@ -419,7 +419,8 @@ fn ask_and_not_read(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     stream.write_all(&bytes)
 }
 
-/// Sends a part of a request, and sets the socket to end with a reset when it is closed.
+/// Sends a part of a request, and sets the option by which the socket sends a reset when it is
+/// closed.
 fn reset(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     stream.write_all(b"*2\r\n$4\r\nAUTH\r\n$8\r\nsec")?;
     Ok(set_socket_linger(&*stream, Some(Duration::ZERO))?)
@@ -436,9 +437,10 @@ fn guess(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     }
 }
 
-/// Waits until the server has closed all other connections, then deletes all keys.
+/// Waits until the server has closed all connections of the crowd, then deletes all keys.
 ///
 /// # Panics
+///
 /// Panics when connections remain after [`GONE_WITHIN`].
 fn check_all_are_gone(crowd: &Crowd) {
     let mut control = Client::connect(&Address::Tcp(crowd.server.address)).expect("the server listens");

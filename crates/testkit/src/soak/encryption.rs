@@ -26,7 +26,7 @@ pub struct Encryption {
 }
 
 impl Encryption {
-    /// Creates a certificate and picks a port that is free now.
+    /// Creates a server certificate, and picks a free port for TLS.
     ///
     /// # Errors
     /// The certificate's files cannot be written, or no port is free.

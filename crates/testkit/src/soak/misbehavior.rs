@@ -31,7 +31,7 @@ pub(super) static ALL: &[Misbehavior] = &[
     Misbehavior { name: "killer", clients: 1, round: killer },
 ];
 
-/// A client that misbehaves: the run to which it belongs, and its random choices.
+/// A misbehaving client: the soak test to which it belongs, and its random choices.
 struct Maker<'r> {
     run: &'r Run<'r>,
     rng: Rng,
@@ -54,7 +54,7 @@ impl Misbehavior {
     }
 }
 
-/// Number of requests that a client which floods the server (hog) sends at a time.
+/// Number of requests in one pipeline of a client that floods the server (a hog).
 const PIPELINE: usize = 5_000;
 /// Number of different keys that the hogs write, with a time to live. All of them together would
 /// need many times the memory limit.
@@ -185,7 +185,7 @@ fn subscribers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Opens clients that have keys tracked and close before the keys change.
+/// Opens clients that enable tracking of keys and close before the keys change.
 fn trackers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     for _ in 0..20 {
         let mut client = maker.run.connect();

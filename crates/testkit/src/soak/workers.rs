@@ -33,7 +33,7 @@ struct Worker {
     id: i64,
 }
 
-/// Blocks the workers of a group and serves them, in rounds, until the run is over.
+/// Blocks the workers of a group and serves them, in rounds, until the soak test is over.
 ///
 /// # Panics
 /// Panics when an element is lost, served twice, or not served in time.
@@ -98,8 +98,8 @@ fn wait(worker: &mut Worker, queues: &[String; 2], rng: &mut Rng) {
     send(worker, &["BLPOP", &queues[0], &queues[1], timeout]);
 }
 
-/// Waits for the element of a worker and returns it. After an unblocking or a timeout, the worker
-/// blocks again.
+/// Waits until the server serves an element to a worker, and returns it. After an unblocking or a
+/// timeout, the worker blocks again.
 fn take(worker: &mut Worker, queues: &[String; 2]) -> String {
     loop {
         match worker.client.read() {

@@ -8,8 +8,8 @@ pub const COLOURS: usize = 8;
 /// The engines with reserved colours. The name of a variant begins with the name of its engine.
 const KNOWN: [(&str, usize); 5] = [("saker", 0), ("redis", 1), ("valkey", 2), ("dragonfly", 3), ("keydb", 4)];
 
-/// Returns the number of the colour for each of `names`. Up to [`COLOURS`] engines get different
-/// colours, even if they prefer the same one.
+/// Returns the number of the colour of each engine in `names`. Up to [`COLOURS`] engines get
+/// different colours, even if they prefer the same one.
 pub fn of(names: &[&str]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     // Known names choose first, so the order of the study does not matter.

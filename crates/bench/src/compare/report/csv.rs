@@ -56,7 +56,7 @@ const OURS: [&str; 32] = [
     "failure",
 ];
 
-/// Returns the text of results.csv.
+/// Returns the text of results.csv for the outcome of a study.
 pub fn text(outcome: &Outcome) -> io::Result<String> {
     let mut writer = WriterBuilder::new().quote_style(QuoteStyle::Always).from_writer(Vec::new());
     writer.write_record(THEIRS.iter().chain(&OURS))?;

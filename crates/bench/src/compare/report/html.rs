@@ -182,7 +182,7 @@ fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
     }
 }
 
-/// Returns the metrics in [`METRICS`] for which at least one engine has a value.
+/// Returns the metrics in [`METRICS`] for which at least one engine of the study has a value.
 fn known(outcome: &Outcome) -> Vec<Metric> {
     let is_known = |metric: &Metric| outcome.cells.iter().any(|cell| cell.median(*metric).is_some());
     METRICS.into_iter().filter(is_known).collect()
@@ -276,7 +276,8 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Returns true if the group has a single chart. The page shows such groups side by side.
+/// Returns true if the group has a single chart. The page shows adjacent groups of this kind side
+/// by side.
 fn is_single(group: &Group) -> bool {
     group.pictures.len() == 1
 }
@@ -293,7 +294,8 @@ fn section(group: &Group) -> Markup {
     }
 }
 
-/// Returns `1 thread`, or `1 to 8 threads` if the runs differ.
+/// Returns the number of client threads in words: `1 thread`, or `1 to 8 threads` if the runs
+/// differ.
 fn client_threads(outcome: &Outcome) -> String {
     let all = || outcome.cells.iter().flat_map(|cell| &cell.rounds).map(|run| run.settings.threads);
     match (all().min().unwrap_or(0), all().max().unwrap_or(0)) {
@@ -303,8 +305,8 @@ fn client_threads(outcome: &Outcome) -> String {
     }
 }
 
-/// Returns `1,000 keys`, or `1,000 to 9,000 keys` if the runs differ; `None` if all requests used
-/// the same key.
+/// Returns the number of keys that requests used in words: `1,000 keys`, or `1,000 to 9,000 keys`
+/// if the runs differ; `None` if all requests used the same key.
 fn keyspace(outcome: &Outcome) -> Option<String> {
     let runs = outcome.cells.iter().flat_map(|cell| &cell.rounds);
     let counts: Vec<u64> = runs.map(|run| run.settings.keyspace).filter(|count| *count > 0).collect();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::compare::outcome::Outcome;
 
-/// Returns the outcome as JSON.
+/// Returns the outcome of a study as JSON.
 pub fn text(outcome: &Outcome) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(outcome)? + "\n")
 }
@@ -18,7 +18,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     fs::rename(unfinished, folder.join("results.json"))
 }
 
-/// Reads the outcome from the results.json at `path`.
+/// Reads the outcome of a study from the results.json at `path`.
 pub fn read(path: &Path) -> io::Result<Outcome> {
     Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
 }

@@ -32,7 +32,7 @@ fn digits(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Formats a difference in percent with its sign: `+12.3 %`.
+/// Formats a difference between two engines in percent with its sign: `+12.3 %`.
 pub fn percent(value: f64) -> String {
     let places = if value.abs() < 99.95 { 1 } else { 0 };
     // A difference that rounds to zero has no minus sign.

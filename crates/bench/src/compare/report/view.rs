@@ -20,8 +20,8 @@ pub struct Conditions {
     pub io_threads: u32,
     /// The size of values, in bytes.
     pub value_bytes: usize,
-    /// The number of connections; `None` if each row of the view contains the best result of each
-    /// engine over all numbers of connections.
+    /// The number of connections to the engine; `None` if each row of the view contains the best
+    /// result of each engine over all numbers of connections.
     pub connections: Option<usize>,
 }
 
@@ -159,14 +159,14 @@ fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> Stri
 }
 
 impl Row<'_> {
-    /// Returns the median of `metric` for the engine at index `at`; `None` if the engine has no
-    /// value.
+    /// Returns the median of `metric` for the engine at index `at` in this row's test; `None` if
+    /// the engine has no value.
     pub fn median(&self, at: usize, metric: Metric) -> Option<f64> {
         self.cells[at]?.median(metric)
     }
 
-    /// Compares the engine at index `at` with the engine at index `base`; `None` if one of them has
-    /// no value.
+    /// Compares the engine at index `at` with the engine at index `base` by `metric`; `None` if one
+    /// of them has no value.
     pub fn difference(&self, at: usize, base: usize, metric: Metric) -> Option<Difference> {
         let (value, base) = (self.cells[at]?.estimate(metric)?, self.cells[base]?.estimate(metric)?);
         let percent = crate::compare::stats::percent(value.median, base.median)?;
@@ -180,7 +180,8 @@ impl Row<'_> {
         Some(Difference { percent, verdict })
     }
 
-    /// Returns the best median of `metric` of all engines.
+    /// Returns the best median of `metric` among all engines in this row's test; `None` if no
+    /// engine has a value.
     pub fn best(&self, metric: Metric) -> Option<f64> {
         let values = (0..self.cells.len()).filter_map(|at| self.median(at, metric));
         if metric.more_is_better() { values.max_by(f64::total_cmp) } else { values.min_by(f64::total_cmp) }

@@ -1,5 +1,5 @@
-//! The minimum CPU time that sending takes per connection. From it, each request of a batch gets
-//! its own time stamp.
+//! The minimum CPU time that sending requests takes per connection. From it, each request of a
+//! batch gets its own time stamp.
 
 use crate::usage::thread_cpu_ns;
 
@@ -38,8 +38,8 @@ impl Sending {
         measured.then(|| Measured { began_cpu_ns: thread_cpu_ns() })
     }
 
-    /// Ends the batch that [`Sending::begin`] started, and takes its CPU time into account if it
-    /// was measured.
+    /// Ends the batch that [`Sending::begin`] started, and if its CPU time was measured, lowers the
+    /// minimum to it where it is less.
     pub(super) fn end(&mut self, measured: Option<Measured>, connections: usize) {
         if let Some(Measured { began_cpu_ns }) = measured {
             self.note(thread_cpu_ns() - began_cpu_ns, connections);

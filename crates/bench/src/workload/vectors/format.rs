@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path, rows_max: usize, dimensions: Option<usize>) -> R
     Ok(into.matrix)
 }
 
-/// The rows that were read so far, and the limits.
+/// The rows of the file that were read so far, and the limits of their number and length.
 struct Rows {
     matrix: Matrix,
     rows_max: usize,
@@ -53,8 +53,8 @@ impl Rows {
         self.matrix.rows() >= self.rows_max
     }
 
-    /// Appends a row. Returns an error if its length differs from that of the rows before, or is
-    /// out of range.
+    /// Appends a row of the file. Returns an error if its length differs from that of the rows
+    /// before, or is out of range.
     fn push(&mut self, row: &[f32]) -> Result<(), String> {
         let at = self.matrix.rows();
         let kept = self.dimensions.unwrap_or(row.len());
@@ -200,7 +200,7 @@ fn npy(mut input: impl Read, into: &mut Rows) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Reads a file called `name` with these bytes, at most three rows of it.
+    /// Reads at most three vectors from a file called `name` with these bytes.
     fn read_bytes(name: &str, bytes: &[u8], dimensions: Option<usize>) -> Result<Vec<f32>, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);

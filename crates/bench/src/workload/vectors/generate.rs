@@ -6,7 +6,8 @@
 
 use super::{Definition, Matrix, Source};
 
-/// Generates `all` vectors of `definition`, rows before queries. O(components).
+/// Generates `all` vectors of the data set `definition`, the rows before the queries.
+/// O(components).
 pub(super) fn matrix(source: &Source, definition: &Definition, all: usize) -> Matrix {
     let dimensions = definition.dimensions.unwrap_or(1).max(1);
     let mut normal = Normal::new(definition.seed);
@@ -64,7 +65,8 @@ mod tests {
         matrix
     }
 
-    /// Returns the mean of the greatest cosine between one of the first vectors and all others.
+    /// Returns the mean, over some of the first vectors, of the greatest cosine between the vector
+    /// and all others.
     fn nearest(matrix: &Matrix) -> f32 {
         let rows: Vec<&[f32]> = matrix.components.chunks_exact(matrix.dimensions).collect();
         let cosine = |one: &[f32], other: &[f32]| -> f32 { one.iter().zip(other).map(|(a, b)| a * b).sum() };

@@ -38,7 +38,7 @@ pub enum Source {
     Uniform,
     /// Vectors around random centres.
     Clustered {
-        /// The number of centres.
+        /// The number of random centres, each of which has one cluster.
         clusters: usize,
         /// The mean distance of vectors from their centre, as a share of the centre's norm.
         spread: f64,
@@ -57,7 +57,7 @@ pub struct Definition {
     pub rows: usize,
     /// The number of dimensions. With a file the first columns are used; all if `None`.
     pub dimensions: Option<usize>,
-    /// The number of queries.
+    /// The number of queries, the vectors that are searched for.
     pub queries: usize,
     /// The number of true neighbours of each query.
     pub neighbours: usize,
@@ -72,7 +72,7 @@ pub struct Vectors {
     data: Arc<OnceLock<VectorData>>,
 }
 
-/// The vectors of a data set.
+/// The data of a data set: its rows and queries, and the true neighbours of the queries.
 #[derive(Debug)]
 pub struct VectorData {
     dimensions: usize,
@@ -89,7 +89,7 @@ struct Matrix {
 }
 
 impl Vectors {
-    /// Creates a data set without making its data.
+    /// Creates a data set without making its data, which the first use makes.
     pub fn new(definition: Definition) -> Self {
         Self { definition: Arc::new(definition), data: Arc::default() }
     }
@@ -109,7 +109,7 @@ impl Vectors {
         Ok(self.data.get_or_init(|| data))
     }
 
-    /// Returns the data if it is made.
+    /// Returns the data of the data set if it was made already.
     pub fn loaded(&self) -> Option<&VectorData> {
         self.data.get()
     }

@@ -14,9 +14,9 @@ const EQUAL_COSINES: f32 = 1e-6;
 /// The largest number of rows kept as neighbours of a query, as a multiple of the neighbours
 /// wanted. More rows that are equally near count as wrong.
 const TIES_MAX: usize = 16;
-/// The number of components that are summed in parallel.
+/// The number of components of two vectors that are multiplied and summed in parallel.
 const LANES: usize = 16;
-/// The largest number of threads that search.
+/// The largest number of threads that search the true neighbours.
 const THREADS_MAX: usize = 64;
 
 /// The true neighbours of each query.
@@ -68,7 +68,7 @@ impl Truth {
 struct Nearest {
     /// The rows with their cosines; the nearest come first after each [`Nearest::prune`].
     found: Vec<(f32, u32)>,
-    /// The least cosine of a row that may be a neighbour.
+    /// The least cosine with the query of a row that may be a neighbour.
     least: f32,
 }
 
@@ -82,7 +82,8 @@ impl Nearest {
         }
     }
 
-    /// Removes rows that are farther than the wanted neighbours, and raises the bound.
+    /// Removes rows that are farther from the query than the wanted neighbours, and raises the
+    /// least cosine.
     fn prune(&mut self, neighbours: usize) {
         self.found.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
         if let Some((last, _)) = self.found.get(neighbours - 1) {
@@ -113,7 +114,8 @@ fn nearest(rows: &[f32], queries: &[&[f32]], neighbours: usize) -> Vec<Vec<u32>>
     all.into_iter().map(finish).collect()
 }
 
-/// Returns the scalar product, summed in [`LANES`] sums that the compiler keeps in wide registers.
+/// Returns the scalar product of two vectors, summed in [`LANES`] sums that the compiler keeps in
+/// wide registers.
 fn dot(one: &[f32], other: &[f32]) -> f32 {
     let mut sums = [0.0_f32; LANES];
     let (ones, others) = (one.chunks_exact(LANES), other.chunks_exact(LANES));

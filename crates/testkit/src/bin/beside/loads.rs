@@ -13,16 +13,16 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::{Figures, probe};
 
-/// Time for which a load runs before the measurement starts.
+/// Time for which a load keeps the server busy before the probe's measurement starts.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Number of keys that all expire within one second.
+/// Number of keys of the load `expire`, which all expire within one second.
 const EXPIRING: usize = 6_000_000;
 /// Maximum time until a server has removed all [`EXPIRING`] keys.
 const EXPIRED_WITHIN: Duration = Duration::from_secs(120);
-/// Number of clients of the load `trackers`, each with one tracked key.
+/// Number of clients of the load `trackers`. Each enables client tracking and reads one key.
 const MANY: usize = 10_000;
 
-/// Runs the load called `name` and probes the server meanwhile.
+/// Runs the load called `name` against `server`, and measures the latency of the probe meanwhile.
 pub fn run(
     name: &str,
     server: &ServerProcess,
@@ -89,8 +89,8 @@ fn fill(control: &mut Client, verb: &str, key: &str, values: &[String]) -> Resul
     Ok(())
 }
 
-/// Starts one client per pipeline, which sends it again and again and reads all replies. Probes the
-/// server meanwhile, for `time`.
+/// Starts one client per pipeline, which sends it again and again and reads all replies. Meanwhile,
+/// for `time`, measures the latency of the probe.
 fn hogs(server: &ServerProcess, time: Duration, figures: &mut Figures, pipelines: &[Vec<u8>]) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -127,8 +127,8 @@ fn unix_ms() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 
-/// Sets keys that all expire within the same second. Probes the server from the time at which the
-/// first key is due until all of them are removed, at most for `EXPIRED_WITHIN`.
+/// Sets keys that all expire within the same second. Measures the latency of the probe from the
+/// expiry of the first key until all keys are removed, at most for `EXPIRED_WITHIN`.
 fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -> Result<(), Box<dyn Error>> {
     // Every server loads the keys in less than a minute.
     let due_ms = unix_ms() + 60_000;
@@ -161,8 +161,8 @@ fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -
     Ok(())
 }
 
-/// Opens clients that each have one key tracked. Measures a GET of this key while they are
-/// connected, and the memory after they have disconnected.
+/// Opens clients that enable client tracking and read one key each. Measures a GET of this key
+/// while they are connected, and the server's memory after they have disconnected.
 fn trackers(
     server: &ServerProcess,
     control: &mut Client,

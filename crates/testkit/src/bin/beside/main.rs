@@ -26,8 +26,8 @@ use testkit::{Client, ServerProcess, Value, peer, saker};
 /// Measures PING and GET while other clients keep a server busy.
 #[derive(Parser)]
 struct Options {
-    /// Loads: `none`, `hog`, `2-hogs`, `4-hogs`, `sintercard`, `keys`, `lrange`, `sunionstore`,
-    /// `expire`, `trackers`.
+    /// Loads that keep the server busy: `none`, `hog`, `2-hogs`, `4-hogs`, `sintercard`, `keys`,
+    /// `lrange`, `sunionstore`, `expire`, `trackers`.
     #[arg(long, value_delimiter = ',', required = true)]
     loads: Vec<String>,
     /// Numbers of I/O threads. Saker is measured with each of them.
@@ -58,7 +58,7 @@ struct Engine {
 pub struct Figures {
     /// The latencies of PING and of GET, in microseconds.
     probes_us: [Histogram<u64>; 2],
-    /// Further results that a load has measured itself, one text per round.
+    /// Further results of a load besides the latency of the probe, one text per round.
     reported: Vec<String>,
 }
 
@@ -136,7 +136,7 @@ fn row(load: &str, engine: &str, figures: &Figures) -> String {
     row + &format!(" {} |", figures.reported.join("; "))
 }
 
-/// Sends PING and GET alternately until `is_over` is set.
+/// Sends PING and GET alternately until `is_over` is set. Adds their latencies to `figures`.
 fn probe(server: &ServerProcess, is_over: &AtomicBool, figures: &mut Figures) {
     let mut client: Client = server.connect();
     // Some servers stall for a long time.

@@ -40,7 +40,7 @@ struct Options {
     /// The command line of a Sentinel; `--sentinel` is appended.
     #[arg(long, default_value = "redis-server")]
     sentinel: String,
-    /// Ways to lose the primary.
+    /// Ways in which the primary is lost: killed, stopped, or cut off from the network.
     #[arg(long, value_delimiter = ',', default_values_t = [Loss::Kill, Loss::Stop, Loss::Cut])]
     losses: Vec<Loss>,
     /// Number of runs of each server with each loss.
@@ -72,13 +72,14 @@ struct Times {
     until_promoted: Duration,
 }
 
-/// Pause between two writes, and between two checks of the replicas' roles.
+/// Pause between two writes of the client, and between two checks of the replicas' roles.
 const PACE: Duration = Duration::from_millis(2);
 /// The time without a reply after which the client asks the Sentinels for the primary.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The time without writes after which a run has failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
-/// The range from which the time of the loss is drawn, in milliseconds after the first write.
+/// The range from which the moment of the primary's loss is drawn, in milliseconds after the first
+/// write.
 const BEFORE_LOSS_MS: std::ops::Range<u64> = 500..2500;
 
 fn main() -> ExitCode {
@@ -149,8 +150,8 @@ fn cell(times: &[Times], of: fn(&Times) -> Duration) -> String {
     format!("{median:.2} s, {:.2} s", sorted[sorted.len() - 1])
 }
 
-/// Measures one run: writes to the primary, causes the loss, and writes until another server
-/// acknowledges.
+/// Measures one run: writes to the primary, causes its loss, and writes until another server
+/// acknowledges a write.
 fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
     let primary = set.primary_port();
     // On a busy machine a reply may take longer than the client would wait later.
@@ -183,8 +184,8 @@ fn measure(mut set: Set, loss: Loss) -> Result<Times, Box<dyn Error>> {
     })
 }
 
-/// Waits until a replica replies to ROLE that it is a primary. Returns the time of that reply;
-/// `None` if `is_over` is set before.
+/// Waits until a replica replies to ROLE that it is a primary. Returns the time of that reply, or
+/// `None` if `is_over` is set before it.
 fn promotion(set: &Set, is_over: &AtomicBool) -> Option<Instant> {
     while !is_over.load(Relaxed) {
         for port in set.replica_ports() {
@@ -201,7 +202,8 @@ fn promotion(set: &Set, is_over: &AtomicBool) -> Option<Instant> {
 }
 
 /// Writes after the loss until a server other than `former`, the lost primary, acknowledges a
-/// write. Returns the times of the last write that `former` acknowledged and of this write.
+/// write. Returns two times: of the last write that `former` acknowledged, and of the first that
+/// the other server acknowledged.
 fn write_again(
     set: &Set,
     client: Client,

@@ -1,5 +1,5 @@
-//! The servers of one run: a primary, two replicas and three Sentinels; and the ways to lose the
-//! primary.
+//! The servers of one run of the failover measurement: a primary, two replicas and three Sentinels;
+//! and the ways to lose the primary.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display, Formatter};
@@ -15,13 +15,13 @@ use testkit::process::free_port;
 use testkit::replication::Proxy;
 use testkit::{Address, Client, ServerProcess, Value};
 
-/// The number of servers, and also the number of Sentinels.
+/// The number of servers of one run (a primary and its replicas), and also the number of Sentinels.
 const COUNT: usize = 3;
 /// The name under which the Sentinels monitor the primary.
 const NAME: &str = "main";
 /// Maximum time until the Sentinels know all servers and each other.
 const DISCOVERED_WITHIN: Duration = Duration::from_secs(120);
-/// Pause between two queries of the Sentinels.
+/// Pause between two queries to the Sentinels about the servers that they know.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A way to lose a primary.
@@ -31,7 +31,7 @@ pub enum Loss {
     Kill,
     /// SIGSTOP: the process is suspended. Its connections stay open, and it does not answer.
     Stop,
-    /// The proxy forwards nothing from the server. Its connections stay open.
+    /// The proxy in front of the primary forwards nothing more. Its connections stay open.
     Cut,
 }
 
@@ -43,7 +43,7 @@ impl Display for Loss {
 }
 
 impl Loss {
-    /// Returns the name of the loss in the table.
+    /// Returns the name of this way to lose the primary, as in the table of results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kill => "killed",
@@ -53,7 +53,8 @@ impl Loss {
     }
 }
 
-/// A server, and the proxy through which all others reach it if the loss is a cut.
+/// A primary or replica, and the proxy through which all others reach it if the primary is lost by
+/// [`Loss::Cut`].
 struct Server {
     /// The server's process; `None` after it was killed.
     process: Option<ServerProcess>,
@@ -62,7 +63,8 @@ struct Server {
 }
 
 impl Server {
-    /// Returns the port at which others reach the server: that of the proxy, if there is one.
+    /// Returns the port at which clients and other servers reach this server: that of the proxy, if
+    /// there is one.
     fn outer_port(&self) -> u16 {
         self.proxy.as_ref().map_or(self.port, Proxy::port)
     }
@@ -146,8 +148,8 @@ impl Set {
         self.servers[1..].iter().map(|server| server.port)
     }
 
-    /// Asks the Sentinels for the primary in order. Returns the port of the first answer; `None`
-    /// without an answer.
+    /// Asks one Sentinel after the other for the primary. Returns the port that the first answer
+    /// names; `None` if no Sentinel answers.
     pub fn named_primary(&self) -> Option<u16> {
         self.sentinels.iter().find_map(|sentinel| {
             let mut client = Client::connect(&Address::port(sentinel.port())).ok()?;

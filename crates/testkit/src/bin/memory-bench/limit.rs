@@ -1,6 +1,6 @@
-//! The measurement of a memory limit under load. Clients overwrite strings of all sizes and
-//! collections of all types, with and without expiry. Used and resident memory are sampled
-//! meanwhile.
+//! The measurement of a memory limit (`maxmemory`) under load. Clients overwrite strings of all
+//! sizes and collections of all types, with and without expiry. Used and resident memory are
+//! sampled meanwhile.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -99,8 +99,8 @@ fn measure(options: &Options, name: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns a random write. The name of a key implies its type, so that no request fails with
-/// WRONGTYPE.
+/// Returns a random write request. The name of a key implies its type, so that no request fails
+/// with WRONGTYPE.
 fn request(rng: &mut fastrand::Rng, keys: usize) -> Vec<String> {
     let key = rng.usize(..keys);
     // Sizes from a few bytes to a hundred kilobytes; most are small.

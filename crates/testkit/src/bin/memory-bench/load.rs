@@ -39,7 +39,8 @@ const ELEMENTS_PER_REQUEST: usize = 10;
 const ELEMENTS_PER_REQUEST_UNMEASURED: usize = 200;
 /// Number of requests that the client sends in one pipeline.
 const BATCH: usize = 10;
-/// Time for which memory stays over the limit before the limit is removed.
+/// Time for which the used memory stays over the lowered `maxmemory`, before the limit is removed
+/// again.
 const EVICTING: Duration = Duration::from_millis(1500);
 
 /// A step of a way ([`Way`]) to remove or shrink the big value.
@@ -150,7 +151,7 @@ fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
     set_option(client, "maxmemory", "0")
 }
 
-/// The number of elements that a request adds to a value.
+/// The number of elements that one request adds to the big value.
 #[derive(Clone, Copy)]
 pub enum Pace {
     /// Ten elements per request, so that a request itself is no stall.

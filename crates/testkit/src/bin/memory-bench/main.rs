@@ -69,8 +69,8 @@ struct Servers {
 }
 
 impl Servers {
-    /// Returns the names of the servers, Saker's first. If Saker is measured with several numbers
-    /// of I/O threads, its names contain the number.
+    /// Returns the names of the servers in the table, Saker's first. If Saker is measured with
+    /// several numbers of I/O threads, its names contain the number.
     fn names(&self) -> Vec<String> {
         let saker =
             self.io_threads.iter().filter(|_| !self.only_peers).map(|threads| match self.io_threads[..] {
@@ -103,7 +103,7 @@ impl Servers {
     }
 }
 
-/// Returns a number from a section of INFO.
+/// Returns the number that INFO shows for `field` in `section`.
 fn info(client: &mut Client, section: &str, field: &str) -> Result<u64, Box<dyn Error>> {
     let Value::Bulk(text) = client.request(&["INFO", section])? else { return Err("no INFO".into()) };
     let text = String::from_utf8_lossy(&text);

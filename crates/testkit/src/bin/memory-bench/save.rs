@@ -20,7 +20,7 @@ use crate::{Servers, info, resident_bytes, set_option};
 
 /// Duration of a phase without a save.
 const CONTROL: Duration = Duration::from_secs(3);
-/// Minimum latency of a request that is counted as long.
+/// Minimum latency of a writer's request that is counted as long.
 const LONG: Duration = Duration::from_millis(5);
 /// Number of commands in a pipeline while the data is created.
 const FILL_BATCH: usize = 1000;
@@ -37,8 +37,8 @@ pub struct Options {
     /// Number of keys, of 16 bytes with values of 64 bytes.
     #[arg(long, default_value_t = 5_000_000)]
     keys: u64,
-    /// Number of overwrites per second of all writers together. With `--elements` it is always
-    /// 4,000.
+    /// Number of keys overwritten per second by of all writers together. With `--elements` it is
+    /// always 4,000.
     #[arg(long, default_value_t = 20_000)]
     rate: u64,
     /// Number of elements of a set, a hash, a sorted set and a list, which are measured instead of
@@ -50,7 +50,8 @@ pub struct Options {
     rewrite: bool,
 }
 
-/// The counters of the writers: requests, requests with a long latency, and the longest latency.
+/// The counters of the writers during one phase: requests, requests with a long latency, and the
+/// longest latency.
 #[derive(Default)]
 pub struct Seen {
     pub requests: AtomicU64,
@@ -163,8 +164,8 @@ pub fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// The results of a phase, which has a save or is a control: the writers' counters, the duration,
-/// and the resident memory before and at most.
+/// The results of one phase of the measurement, with a save or, as the control, without: the
+/// writers' counters, the duration, and the resident memory before it and its maximum.
 pub struct Phase {
     pub seen: Arc<Seen>,
     pub took: Duration,
@@ -172,8 +173,8 @@ pub struct Phase {
     rss_peak: u64,
 }
 
-/// Runs the writers while `during` runs. Returns their counters, the duration of `during` and the
-/// resident memory of the server.
+/// Runs the writers while `during` (a save, or nothing as the control) runs. Returns their
+/// counters, the duration of `during` and the resident memory of the server.
 pub fn phase(
     server: &ServerProcess,
     options: &Options,
@@ -230,7 +231,7 @@ fn family_bytes(pid: u32) -> u64 {
     resident_bytes(pid).unwrap_or(0) + copied
 }
 
-/// Writes `rate` requests per second. The time at which each request is due is fixed in advance. A
+/// Overwrites `rate` keys per second. The time at which each request is due is fixed in advance. A
 /// request that is already due is sent without a pause.
 fn write(
     address: &Address,
@@ -272,7 +273,7 @@ fn write(
     }
 }
 
-/// Starts a server on a copy of the file. Returns its load time and the time until it first
+/// Starts a server on a copy of the saved file. Returns its load time and the time until it first
 /// answers, in seconds.
 fn load(options: &Options, name: &str, file: &Path) -> Result<(f64, f64), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;

@@ -45,8 +45,8 @@ impl ThreadClock {
         Self::open(Path::new("/proc/thread-self"))
     }
 
-    /// Reads the clock. For a thread that is on a core, it returns the times of the scheduler's
-    /// last update.
+    /// Reads the CPU time of the thread from /proc. For a thread that runs on a core, it returns
+    /// the times of the scheduler's last update.
     pub fn read(&self) -> io::Result<CpuTime> {
         let mut text = [0; 96];
         let len = self.schedstat.read_at(&mut text, 0)?;
@@ -56,8 +56,8 @@ impl ThreadClock {
         Ok(CpuTime { running_ns: next(), ready_ns: next() })
     }
 
-    /// Returns true if the thread sleeps (it neither runs nor waits for a core). Then its clock is
-    /// exact.
+    /// Returns true if the thread sleeps: it neither runs nor waits for a core. Then the CPU time
+    /// that /proc shows is exact.
     pub fn is_asleep(&self) -> io::Result<bool> {
         // The state follows the name in parentheses.
         let mut text = [0; 64];
@@ -67,7 +67,7 @@ impl ThreadClock {
     }
 }
 
-/// Opens the clocks of the threads of process `pid` that serve requests.
+/// Opens the CPU clocks of the threads of process `pid` that serve requests.
 pub fn serving_threads(pid: u32) -> io::Result<Vec<ThreadClock>> {
     let mut clocks = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -46,8 +46,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 #[derive(Default)]
 struct Waits {
     all_ns: Vec<u32>,
-    /// The waits longer than [`LONG`], in nanoseconds, each without the time for which the reader
-    /// or the server's thread waited for a core.
+    /// The waits for a reply that are longer than [`LONG`], in nanoseconds. The time for which the
+    /// reading thread or the server's thread waited for a core is subtracted.
     long_ns: Vec<u64>,
 }
 
@@ -73,8 +73,8 @@ impl Waits {
         f64::from(self.all_ns.iter().copied().max().unwrap_or(0)) / 1e6
     }
 
-    /// Returns the longest wait in milliseconds and the number of long waits, both without the time
-    /// that the threads waited for a core.
+    /// Returns the longest wait for a reply in milliseconds, and the number of long waits. In both,
+    /// the time for which the threads waited for a core is subtracted.
     fn with_core(&self) -> (f64, usize) {
         let max = self.long_ns.iter().copied().max().unwrap_or(0);
         (max as f64 / 1e6, self.long_ns.iter().filter(|&&ns| u128::from(ns) > LONG.as_nanos()).count())
@@ -104,23 +104,24 @@ struct Reading {
     phase: AtomicU64,
 }
 
-/// The part that directs the reader's thread: it begins phases, and receives the waits of each
-/// ended phase.
+/// The side of a measurement that directs the reading thread: it begins phases, and receives the
+/// waits of each ended phase.
 struct ReaderControl<'r> {
     reading: &'r Reading,
     phases: Receiver<Waits>,
 }
 
 impl ReaderControl<'_> {
-    /// Ends the present phase and returns the waits of the reader during it.
+    /// Ends the present phase and returns the times that the reading thread waited for its replies
+    /// during it.
     fn take(&self) -> Result<Waits, Box<dyn Error>> {
         self.reading.phase.fetch_add(1, Relaxed);
         Ok(self.phases.recv_timeout(Duration::from_secs(120))?)
     }
 }
 
-/// Reads keys in a loop until the last phase has ended. Every other read accesses the big value
-/// itself.
+/// Reads keys of the server in a loop until the last phase has ended. Every other read accesses the
+/// big value itself.
 fn read_on(reading: &Reading, mut client: Client, server: &ThreadClock, phases: &Sender<Waits>) {
     let Ok(own) = ThreadClock::own() else { return };
     let ready = || [&own, server].map(|clock| clock.read().unwrap_or_default());
@@ -151,7 +152,8 @@ fn without_core_ns(before: [CpuTime; 2], after: [CpuTime; 2]) -> u64 {
     after.iter().zip(before).map(|(after, before)| after.since(before).ready_ns).sum()
 }
 
-/// Returns the clock of the thread that serves this client: the busiest one while the client sends.
+/// Returns the CPU clock of the server's thread that serves this client: the busiest thread while
+/// the client sends.
 fn server_of(client: &mut Client, server: &ServerProcess) -> Result<ThreadClock, Box<dyn Error>> {
     let clocks = serving_threads(server.pid())?;
     let read = |clocks: &[ThreadClock]| -> Result<Vec<CpuTime>, Box<dyn Error>> {
@@ -167,8 +169,8 @@ fn server_of(client: &mut Client, server: &ServerProcess) -> Result<ThreadClock,
     Ok(clocks.into_iter().nth(busiest).expect("one of them"))
 }
 
-/// A row of the table: the way of removal, the reader's waits during it, and the waits of the
-/// control before.
+/// A row of the table: the way of removal, the waits of the reading client during it, and its waits
+/// in the control phase before.
 type Row = (String, Waits, Waits);
 
 fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<Row>, Box<dyn Error>> {

@@ -1,10 +1,10 @@
 //! Full synchronisations of a replica beside saves: their duration, and the latency of clients
 //! meanwhile.
 //!
-//! Both walk over the same data under the same load, in turn. A save is measured from BGSAVE to its
-//! end, a synchronisation from REPLICAOF until the replica is online, in two parts. The first one
-//! ends when the snapshot is written. In the second one the replica loads the rest, which takes a
-//! core from the clients and the server.
+//! Both read the same data under the same load, one after the other. A save is measured from BGSAVE
+//! to its end, a synchronisation from REPLICAOF until the replica is online, in two parts. The
+//! first one ends when the snapshot is written. In the second one the replica loads the rest, which
+//! takes a core from the clients and the server.
 
 use std::error::Error;
 use std::sync::atomic::Ordering::Relaxed;
@@ -60,7 +60,8 @@ fn save(client: &mut Client) -> Result<(), Box<dyn Error>> {
     wait_while(client, "rdb_bgsave_in_progress")
 }
 
-/// Measures a synchronisation: until the snapshot is written, then until the replica is online.
+/// Measures a full synchronisation in two parts: until the snapshot is written, then until the
+/// replica is online.
 fn synchronise(options: &Options, (name, server): (&str, &ServerProcess)) -> Result<(), Box<dyn Error>> {
     let replica = peer::start_command(&options.replica)?;
     let port = server.port().to_string();

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::load::{self, Options, Pace, WAYS};
 use crate::serving::{ThreadClock, serving_threads};
 
-/// Duration of the measurement after the last reply, for the work after it (expiry, the server's
-/// periodic work).
+/// Duration for which CPU time is still measured after the last reply, for work such as expiry and
+/// the server's periodic tasks.
 const AFTERMATH: Duration = Duration::from_millis(500);
 /// Pause between two readings of the threads' CPU times during [`AFTERMATH`].
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -37,8 +37,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The last readings of the CPU time of a server's threads, and the longest CPU time between two
-/// readings since the reset.
+/// The last readings of the CPU time of a server's threads, and the maximum CPU time of a thread
+/// between two readings since the last reset.
 struct Watch {
     clocks: Vec<ThreadClock>,
     running_ns: Vec<u64>,
@@ -52,15 +52,15 @@ impl Watch {
         Ok(Self { clocks, running_ns, longest_ns: 0 })
     }
 
-    /// Reads the CPU times as the start of a new measurement.
+    /// Reads the CPU times of the server's threads as the start of a new measurement.
     fn reset(&mut self) -> Result<(), Box<dyn Error>> {
         self.look()?;
         self.longest_ns = 0;
         Ok(())
     }
 
-    /// Waits until all threads sleep. Compares the CPU time of each thread since the last reading
-    /// with the longest one so far.
+    /// Waits until all threads of the server sleep. Raises the maximum if the CPU time of a thread
+    /// since the last reading is longer.
     fn look(&mut self) -> Result<(), Box<dyn Error>> {
         for (clock, before) in self.clocks.iter().zip(&mut self.running_ns) {
             while !clock.is_asleep()? {

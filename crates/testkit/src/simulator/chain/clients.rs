@@ -1,5 +1,5 @@
-//! The client of an I/O thread of a node. On a primary it writes and reads; on a replica it only
-//! reads.
+//! The client of one I/O thread of a simulated node. On a primary it writes and reads; on a replica
+//! it only reads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,7 +30,7 @@ const LOCKED: &[&str] = &["MULTI", "INCR t1", "INCR t2", "SELECT 1", "INCR t1", 
 const ALONE: &[&str] =
     &["MULTI", "INCR t1", "INCR t2", "SWAPDB 2 3", "SELECT 1", "INCR t1", "SELECT 0", "EXEC"];
 
-/// Runs `count` reads and writes of one client, on the given I/O thread of a node.
+/// Runs `count` reads and writes of one client, on the given I/O thread of a simulated node.
 pub(super) fn run(cluster: &Cluster, (node, thread): (usize, usize), count: usize, mut rng: Rng) {
     let mut client = Client::new(cluster, node, thread, rng.next_u64());
     for _ in 0..count {
@@ -49,7 +49,7 @@ pub(super) fn run(cluster: &Cluster, (node, thread): (usize, usize), count: usiz
     cluster.clients.fetch_sub(1, Relaxed);
 }
 
-/// A client with the engine that runs its requests.
+/// A simulated client with the engine that runs its requests.
 struct Client<'c> {
     cluster: &'c Cluster,
     node: usize,

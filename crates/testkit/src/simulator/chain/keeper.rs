@@ -11,7 +11,7 @@ use crate::simulator::host::SimulatedHost;
 /// Maximum number of pieces of big values that are freed in one step.
 const FREED_PIECES_PER_STEP: usize = 64;
 
-/// Runs the housekeeper's thread until the cluster stops.
+/// Runs the housekeeper's thread of a simulated node until the run of the nodes stops.
 pub(super) fn run(cluster: &Cluster, node: usize, mut rng: Rng) {
     let node = &cluster.nodes[node];
     let shared = &*node.engine;

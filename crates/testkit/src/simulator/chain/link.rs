@@ -1,4 +1,5 @@
-//! The thread of a node that follows its primary: handshake, snapshot, then the replication stream.
+//! The thread of a simulated replica that follows its primary: handshake, snapshot, then the
+//! replication stream.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -22,8 +23,8 @@ use super::wire::Wire;
 use crate::Rng;
 use crate::simulator::host::SimulatedHost;
 
-/// Maximum number of bytes on their way to a replica: while a link holds this many, the primary
-/// sends nothing more on it.
+/// Maximum number of bytes that a primary has sent and a replica has not received. While a link
+/// holds this many, the primary sends nothing more on it.
 pub(super) const WIRE_BYTES_MAX: usize = 2000;
 /// Maximum number of received bytes that are not applied: while a replica has this many, it
 /// receives nothing more.
@@ -45,8 +46,8 @@ struct Snapshot {
     requests: Vec<u8>,
 }
 
-/// Runs the thread until the cluster stops. It opens one connection after another to the node that
-/// `node` follows at the time.
+/// Runs the thread of a node's link to its primary until the run stops. It opens one connection
+/// after another to the node that `node` follows at the time.
 pub(super) fn run(cluster: &Cluster, node: usize, mut rng: Rng) {
     while !cluster.stops() {
         let epoch = cluster.nodes[node].engine.server_state.role.epoch.load(Relaxed);
@@ -130,8 +131,8 @@ impl<'c> Link<'c> {
         })
     }
 
-    /// Continues under the replication ID `id`, which the primary has named. Returns false, and
-    /// does nothing, if the role of this node has changed.
+    /// Continues the replication history under the replication ID `id`, which the primary has
+    /// named. Returns false, and does nothing, if the role of this node has changed.
     fn go_on_as(&self, id: ReplId) -> bool {
         let node = &self.cluster.nodes[self.node];
         node.engine.gate.exclusive(|_alone| {

@@ -13,7 +13,7 @@ use crate::Rng;
 const MEMORY_BYTES_MAX: u64 = BACKLOG_BYTES + OUTPUT_BYTES + 8192;
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// Runs the thread of the network until the cluster stops.
+/// Runs the thread that moves bytes between the nodes and moves their clocks, until the run stops.
 pub(super) fn run(cluster: &Cluster, mut rng: Rng) {
     while !cluster.stops() {
         let node = rng.below(cluster.nodes.len());

@@ -30,8 +30,8 @@ pub(super) const OUTPUT_BYTES: u64 = 6000;
 /// The values of the counters `t`, `x` and `y` that readers have seen.
 pub(super) type Seen = [i64; 3];
 
-/// The replication state of a node. Its lock is a leaf: no other lock is taken under it. A thread
-/// of the simulator does not yield at it.
+/// The replication state of a simulated node. Its lock is a leaf: no other lock is taken under it.
+/// A thread of the simulator does not yield at it.
 pub(super) struct State {
     pub primary: Primary,
     /// The id of the reader of the change log that appends changes to the replication stream;
@@ -39,12 +39,12 @@ pub(super) struct State {
     pub reader: Option<ReaderId>,
     /// The number of the node that this node follows; `None` on a primary.
     pub follows: Option<usize>,
-    /// The links to the replicas of this node, by the replica's client number.
+    /// The links to the replicas of this node, by the client number that identifies the link.
     pub wires: BTreeMap<u64, Arc<Mutex<Wire>>>,
-    /// The highest value of each counter that any read has returned since the last full load of
-    /// data.
+    /// The highest value of each counter that any read of this node has returned since the last
+    /// full load of data.
     pub seen: Seen,
-    /// The number of times that a snapshot has replaced the data.
+    /// The number of times that a snapshot has replaced the data of this node.
     pub loads: u64,
     next_client: u64,
 }
@@ -82,7 +82,8 @@ impl LogReader for StreamReader {
     }
 }
 
-/// All nodes of a run, and the switches and texts of violated checks that their threads share.
+/// All nodes of a run of replication, and the switches and texts of violated checks that their
+/// threads share.
 pub(super) struct Cluster {
     pub nodes: Vec<Node>,
     pub truth: Arc<Mutex<Truth>>,
@@ -90,7 +91,7 @@ pub(super) struct Cluster {
     pub cuts: AtomicBool,
     /// True while clients of primaries must not write.
     pub holds_writes: AtomicBool,
-    /// The number of client threads that have not ended.
+    /// The number of threads of simulated clients that have not ended.
     pub clients: AtomicUsize,
     stops: AtomicBool,
     ids: AtomicU64,

@@ -1,4 +1,5 @@
-//! Changes of roles, with the same steps as in the server, and the checks at the end of a run.
+//! Changes of the nodes' roles (primary, replica), with the same steps as in the server, and the
+//! checks at the end of a run.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -50,7 +51,8 @@ fn promote(cluster: &Cluster, node: usize, alone: &Exclusive) {
     cluster.attach(node, alone);
 }
 
-/// Sets the role flags in the engine of a node, and counts a new epoch of its role.
+/// Copies the role of a node (primary or replica) to its engine, and counts the change as a new
+/// epoch of the role.
 fn update_engine(cluster: &Cluster, node: usize) {
     let is_replica = cluster.with(node, |state| state.follows.is_some());
     let role = &cluster.nodes[node].engine.server_state.role;
@@ -103,15 +105,16 @@ fn primary_of(cluster: &Cluster) -> usize {
     (0..cluster.nodes.len()).find(is_primary).expect("there is always one")
 }
 
-/// Returns true if a node has reached the end of the primary's history, under the same ID.
+/// Returns true if a node has applied the primary's whole replication history, under the same
+/// replication ID.
 fn is_level(cluster: &Cluster, node: usize, primary: usize) -> bool {
     let point = |node| cluster.with(node, |state| (state.primary.history().id, state.primary.end()));
     cluster.nodes[primary].engine.log.merge(&Outbox::default());
     point(node) == point(primary)
 }
 
-/// Stops cutting links, and waits until all nodes have the whole history of the primary. A node
-/// that does not catch up is a violation.
+/// Stops cutting links between the nodes, and waits until all nodes have the whole history of the
+/// primary. A node that does not catch up is a violation.
 pub(super) fn settle(cluster: &Cluster) {
     cluster.cuts.store(false, Relaxed);
     let primary = primary_of(cluster);

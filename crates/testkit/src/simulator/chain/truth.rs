@@ -95,19 +95,23 @@ impl History {
     }
 }
 
-/// The recorded histories of a run, by replication ID.
+/// The recorded replication histories of a run, by replication ID.
 #[derive(Debug, Default)]
 pub(super) struct Truth(BTreeMap<String, History>);
 
 impl Truth {
-    /// Begins a history at offset 0, without data.
+    /// Begins the record of a replication history at offset 0, without data.
     pub fn begin(&mut self, id: &str) {
         let states = BTreeMap::from([(0, Data::default())]);
         self.0.insert(id.to_owned(), History { bytes: Vec::new(), states });
     }
 
-    /// Begins history `next` at a promotion: a copy of history `former` up to offset `end`. Panics
-    /// if no command or transaction ends there.
+    /// Begins the record of history `next` at a promotion: a copy of history `former` up to offset
+    /// `end`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no command or transaction ends at this offset.
     pub fn fork(&mut self, former: &str, next: &str, end: u64) {
         let mut history = self.0[former].clone();
         history.bytes.truncate(end as usize);
@@ -116,9 +120,9 @@ impl Truth {
         self.0.insert(next.to_owned(), history);
     }
 
-    /// Records the bytes from offset `from` on that a server has appended to its stream. The bytes
-    /// of a primary extend the recorded history. The bytes of a replica must equal the recorded
-    /// ones.
+    /// Records the bytes from offset `from` on that a node has appended to its replication stream.
+    /// The bytes of a primary extend the recorded history. The bytes of a replica must equal the
+    /// recorded ones.
     ///
     /// # Errors
     /// A text that describes the difference.
@@ -150,8 +154,8 @@ impl Truth {
         Ok(())
     }
 
-    /// Returns the data at offset `offset` of history `id`; `None` if no command or transaction
-    /// ends there.
+    /// Returns the data at offset `offset` of the replication history `id`; `None` if no command or
+    /// transaction ends there.
     pub fn contents_at(&self, id: &str, offset: u64) -> Option<Contents> {
         Some(self.0.get(id)?.states.get(&offset)?.contents())
     }

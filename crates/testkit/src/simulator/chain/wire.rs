@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(super) struct Wire {
     pub down: VecDeque<u8>,
-    /// Acknowledged offsets on their way to the primary.
+    /// The acknowledged offsets that the replica has sent and the primary has not received.
     pub up: VecDeque<u64>,
     pub is_cut: bool,
 }

@@ -20,11 +20,12 @@ const AXIS_HEIGHT: f64 = 20.0;
 /// A bar of the chart: the value of one engine, with its whisker and its note.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// The value that the bar shows.
+    /// The value that the bar shows, in the unit of the chart's axis.
     pub value: f64,
     /// The ends of the whisker: the confidence interval of `value`.
     pub interval: Option<(f64, f64)>,
-    /// The reason why the client was the bottleneck; the bar is then hollow.
+    /// The reason why the load generator was the bottleneck; the bar is then hollow. `None` if it
+    /// was not.
     pub bound: Option<String>,
     /// The text to the right of the bar; empty for none.
     pub note: String,

@@ -22,7 +22,7 @@ pub struct Place {
     pub share: f64,
     /// The two texts in the rectangle: the value, and its share of the row's best value in percent.
     pub texts: [String; 2],
-    /// True if the client was the bottleneck; the text then has a warning sign.
+    /// True if the load generator was the bottleneck; the text then has a warning sign.
     pub bound: bool,
 }
 

@@ -35,7 +35,7 @@ pub struct Dot {
     pub label: String,
     /// The text beside the dot; empty for none.
     pub text: String,
-    /// True if the client was the bottleneck; the dot is then hollow.
+    /// True if the load generator was the bottleneck; the dot is then hollow.
     pub bound: bool,
 }
 
@@ -45,9 +45,9 @@ pub struct Series {
     pub engine: usize,
     /// The points, in the order in which a line joins them.
     pub dots: Vec<Dot>,
-    /// True if a line joins the points.
+    /// True if a line joins the points of the series.
     pub joined: bool,
-    /// True if each point is drawn as a dot.
+    /// True if each point of the series is drawn as a dot.
     pub dotted: bool,
 }
 
@@ -116,7 +116,7 @@ impl Axis {
     }
 }
 
-/// Returns the smallest and the largest y value of `series`, whiskers included, for
+/// Returns the smallest and the largest y value of all points in `series`, whiskers included, for
 /// [`Axis::reach`]; `None` without points.
 pub fn reach<'a>(series: impl IntoIterator<Item = &'a Series>) -> Option<(f64, f64)> {
     let dots = series.into_iter().flat_map(|series| &series.dots);

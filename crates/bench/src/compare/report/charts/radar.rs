@@ -1,4 +1,5 @@
-//! A radar chart: an axis per test and an outline per engine, relative to the best of each test.
+//! A radar chart: an axis per test and an outline per engine, at the value relative to the best
+//! engine of each test.
 
 use std::f64::consts::TAU;
 

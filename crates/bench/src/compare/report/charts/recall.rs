@@ -9,8 +9,9 @@ use crate::compare::rounds::transport_name;
 use crate::compare::study::Point;
 use crate::results::VectorUse;
 
-/// Draws a chart for each vector set and each set of conditions: a line per engine, a dot per EF.
-/// Workloads that mix searches with other requests are left out: their rate is not of searches.
+/// Draws a chart of recall and rate for each vector set and each set of conditions: a line per
+/// engine, a dot per EF of the searches. Workloads that mix searches with other requests are left
+/// out: their rate is not of searches.
 pub(super) fn recall_against_rate(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let mut keys = Vec::new();
     for cell in &outcome.cells {
@@ -47,13 +48,14 @@ pub(super) fn recall_against_rate(outcome: &Outcome, engines: &[Engine<'_>]) -> 
     }
 }
 
-/// Returns the results of a cell whose requests are all searches of a vector set.
+/// Returns the vector workload of a cell whose requests are all searches of a vector set; `None`
+/// for any other cell.
 fn searched(cell: &Cell) -> Option<&VectorUse> {
     let vectors = cell.rounds.first()?.vectors.as_ref()?;
     (vectors.recall.is_some() && vectors.beside.is_none()).then_some(vectors)
 }
 
-/// Returns the point of `cell` without its test.
+/// Returns the conditions of `cell`: its point of measurement without the test's name.
 fn conditions(cell: &Cell) -> Point {
     Point { test: String::new(), ..cell.point.clone() }
 }
@@ -73,8 +75,8 @@ fn dot(cell: &Cell) -> Option<Dot> {
     })
 }
 
-/// Returns the first mark of the recall axis in percent, and all marks as distances from it. They
-/// are five steps up to 100 %; the least recall is above the first mark.
+/// Returns the first tick of the recall axis in percent, and all ticks as distances from it. They
+/// are five steps up to 100 %; the lowest recall of `series` is above the first tick.
 fn recall_marks(series: &[Series]) -> (f64, Vec<(f64, String)>) {
     let recalls = series.iter().flat_map(|series| series.dots.iter().map(|dot| dot.x));
     let least = recalls.fold(100.0, f64::min);
@@ -95,7 +97,8 @@ fn short_percent(value: f64) -> String {
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
-/// Returns the name of the vector set, and the conditions that differ among `keys`.
+/// Returns the title of a recall chart: the name of the vector set, and the conditions that differ
+/// among `keys`, the charts.
 fn title(set: &str, point: &Point, keys: &[(String, Point)]) -> String {
     let differs = |same: fn(&Point, &Point) -> bool| keys.iter().any(|(_, other)| !same(point, other));
     let mut words = vec![set.to_owned()];

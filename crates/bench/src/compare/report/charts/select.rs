@@ -204,8 +204,8 @@ fn radars(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     }
 }
 
-/// Returns the latency in microseconds that `share` (0 to 1) of all `total` requests do not exceed.
-/// `histogram` has the buckets of all rounds, in ascending order.
+/// Returns the latency in microseconds that `share` (0 to 1) of all `total` requests do not exceed,
+/// from a histogram of latencies. `histogram` has the buckets of all rounds, in ascending order.
 fn quantile(histogram: &[Bucket], total: u64, share: f64) -> f64 {
     let wanted = (share * total as f64).ceil().max(1.0) as u64;
     let mut seen = 0;
