@@ -14,7 +14,8 @@ use crate::{Event, ListenerId};
 
 /// The pause of a listener after its first failure to accept.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
-/// The longest pause. It is also the longest delay of an accept after descriptors have become free.
+/// The longest pause of a listener. It is also the longest delay of an accept after descriptors
+/// have become free.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The listeners that could not accept and are paused, each at most once.

@@ -46,8 +46,8 @@ const GATHER_ACTIVE_DIVISOR: u64 = 24;
 /// The maximum number of byte queues sent for one connection before other connections get their
 /// turn. For an encrypted connection, each queue holds the records that one call has sealed.
 const UNSENT_PIECES_MAX: usize = 8;
-/// The largest capacity of `Core::opened` that is kept for the next input, in bytes. A larger
-/// buffer is freed.
+/// The largest capacity, in bytes, with which the buffer `Core::opened` for decrypted data is kept
+/// for the next input. A larger buffer is freed.
 const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;
 /// The minimum number of requests that a poll waits for when it gathers.
 const GATHER_REPORTS_MIN: u64 = 2;
@@ -284,8 +284,9 @@ impl Core {
         any
     }
 
-    /// Sends the bytes that earlier flushes left unsent, then those queued since. Returns how far
-    /// it came. For a connection that moves to another loop, sends nothing and returns `Blocked`.
+    /// Sends the bytes of `conn` that earlier flushes left unsent, then those queued since. Returns
+    /// if all are sent, or why it stopped. For a connection that moves to another loop, sends
+    /// nothing and returns `Blocked`.
     pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
         for _ in 0..UNSENT_PIECES_MAX {
             if self.outputs.is_sealed(conn) {

@@ -52,7 +52,8 @@ pub(crate) struct Epoll {
     /// The connections whose last send stopped at the limit for one turn, although the socket may
     /// accept more.
     writable: Vec<ConnId>,
-    /// True if this thread's timer slack is one microsecond, so that short sleeps are precise.
+    /// True if this thread's timer slack (the delay that the kernel may add to sleeps) is one
+    /// microsecond, so that short sleeps are precise.
     sleeps_precisely: bool,
 }
 
@@ -174,7 +175,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits in microseconds, because the epoll call counts in milliseconds: does so only if
+    /// Waits for input with microsecond precision, which the epoll call lacks. Does so only if
     /// `timeout` is not a whole number of milliseconds. Returns the timeout for the epoll call that
     /// follows.
     fn wait_precisely(&self, timeout: Option<Duration>) -> Option<Duration> {
@@ -190,8 +191,8 @@ impl Epoll {
         }
     }
 
-    /// Sleeps for the gathering time, so that the poll that follows reports several requests. The
-    /// epoll call itself cannot wait for several events.
+    /// Sleeps for the time of gathering, so that the poll that follows reports several requests
+    /// together. The epoll call itself cannot wait for several events.
     fn gather(&self, core: &Core) {
         let gather_us = core.gather_us();
         if gather_us > 0 && self.sleeps_precisely {

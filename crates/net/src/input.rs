@@ -86,12 +86,13 @@ struct Activity {
     /// The number of connections with a `Data` event in the current epoch so far, each counted
     /// once.
     count: usize,
-    /// The number of connections with a `Data` event in the whole previous epoch, each counted
-    /// once.
+    /// The number of connections with a `Data` event in the whole previous epoch (a sequence of
+    /// turns), each counted once.
     count_before: usize,
     /// The number of `Data` events in the current epoch so far.
     reports: u32,
-    /// The mean time between two `Data` events in the previous epoch, in nanoseconds.
+    /// The mean time between two `Data` events in the previous epoch (a sequence of turns), in
+    /// nanoseconds.
     report_interval_ns: u64,
 }
 

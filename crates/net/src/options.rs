@@ -29,9 +29,10 @@ pub enum BackendChoice {
 /// The kind of back end that an event loop uses to wait for the kernel's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// io_uring: submissions and completions in shared rings.
+    /// io_uring: requests and their results are passed through rings that the kernel shares.
     IoUring,
-    /// epoll, or kqueue on a Mac: readiness, then ordinary system calls.
+    /// epoll, or kqueue on a Mac: the kernel reports that sockets are ready, then ordinary system
+    /// calls transfer the bytes.
     Epoll,
 }
 

@@ -28,15 +28,15 @@ pub(crate) struct Conn {
     pub(crate) closing: bool,
     /// The TLS state of the connection; `None` without encryption.
     pub(crate) tls: Option<Box<Session>>,
-    /// True if bytes for the TLS handshake have arrived that were not processed yet.
+    /// True if bytes for the TLS handshake have arrived that the handshake has not processed yet.
     pub(crate) awaits_step: bool,
     /// True while nothing may be received: the TLS handshake waits for a later turn, the connection
     /// is not connected yet, or it moves to another loop.
     pub(crate) input_stopped: bool,
     pub(crate) passage: Passage,
-    /// The readiness of the socket, for the epoll back end.
+    /// The readiness of the connection's socket, for the epoll back end.
     pub(crate) readiness: Readiness,
-    /// The requests to the kernel, for the io_uring back end.
+    /// The requests of the connection to the kernel, for the io_uring back end.
     pub(crate) requests: Requests,
 }
 

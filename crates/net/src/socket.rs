@@ -33,9 +33,9 @@ pub struct Socket {
 /// each event of a loop has room for a socket.
 #[derive(Debug)]
 enum State {
-    /// A new socket that will not use TLS.
+    /// A new socket whose connection will not use TLS.
     New,
-    /// A new socket that will use TLS, with this configuration.
+    /// A new socket whose connection will use TLS, with this configuration.
     Encrypted(TlsSide),
     /// The socket of a connection that a loop has released, with the connection's state.
     Released(Box<Carried>),

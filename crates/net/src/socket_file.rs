@@ -34,7 +34,7 @@ type Identity = (u64, u64);
 
 impl SocketFile {
     /// Records the path and the identity of the socket file at `path`, which was bound just now.
-    /// The caller holds the lock of `path`.
+    /// The caller holds the [`PathLock`] of `path`.
     pub(crate) fn just_bound(path: &Path) -> io::Result<Self> {
         let found = fs::symlink_metadata(path)?;
         Ok(Self { path: std::path::absolute(path)?, identity: (found.dev(), found.ino()) })

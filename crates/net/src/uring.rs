@@ -77,7 +77,7 @@ pub(crate) struct Uring {
     writable: Vec<ConnId>,
     /// The connections with a send that the last flush has queued for the kernel.
     submitted: Vec<ConnId>,
-    /// The slot at which the next check for unreported ends begins.
+    /// The slot of a connection at which the next check for unreported ends begins.
     looks_from: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Connections that a loop opens, on each back end, with real sockets. If the kernel forbids
-//! io_uring, the tests of that back end print so and pass.
+//! Tests of connections that a loop opens, on each back end, with real sockets. If the kernel
+//! forbids io_uring, the tests of that back end print so and pass.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 use std::io::{ErrorKind, Read, Write};
@@ -67,7 +67,7 @@ fn next_event(event_loop: &mut EventLoop) -> Event {
     }
 }
 
-/// Connects to `to`, which must fail. Returns the error that was reported.
+/// Connects to `to`, which must fail. Returns the error that the loop reported.
 fn failure(
     event_loop: &mut EventLoop,
     to: &Address,

@@ -11,8 +11,8 @@ use socket2::{Domain, Socket, Type};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const DESCRIPTORS_MAX: u64 = 128;
-/// The maximum number of reported failures. A failure is reported only if its pause is longer than
-/// the one before, and a pause has fewer steps than this.
+/// The maximum number of reported failures to accept. A failure is reported only if its pause is
+/// longer than the one before, and a pause has fewer steps than this.
 const REPORTS_MAX: usize = 10;
 
 #[test]

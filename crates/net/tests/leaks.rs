@@ -76,7 +76,8 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// The ways in which a connection that moves can end, as functions that produce each.
+/// The ways in which a connection that moves to another loop can end, as functions that produce
+/// each.
 const WAYS: [fn(&LoopOptions); 7] = [
     |options| {
         // The peer closes when the release begins.

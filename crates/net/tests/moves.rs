@@ -468,7 +468,7 @@ fn bytes_that_arrive_during_the_release_are_handed_over(backend: BackendChoice) 
     assert_eq!(pair.here().inputs().bytes(conn), b"just before, just after");
 }
 
-/// The time at which the peer closes the connection, relative to the move.
+/// The time at which the peer closes the connection, relative to its move to another loop.
 #[derive(Clone, Copy, Debug)]
 enum Closes {
     BeforeItsEndIsReceived,

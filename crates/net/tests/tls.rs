@@ -1,5 +1,5 @@
-//! Encrypted connections on each back end, with real sockets and rustls' own client. If the kernel
-//! forbids io_uring, the tests of that back end print so and pass.
+//! Tests of encrypted connections on each back end, with real sockets and rustls' own client. If
+//! the kernel forbids io_uring, the tests of that back end print so and pass.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 use std::io::{ErrorKind, Read, Write};
@@ -233,7 +233,8 @@ impl Client {
         got
     }
 
-    /// Returns true if the peer has sent `close_notify` behind all received data.
+    /// Returns true if the peer has sent `close_notify`, the end of its TLS stream, behind all
+    /// received data.
     fn is_told_the_end(&mut self) -> bool {
         loop {
             match self.tls.reader().read(&mut [0; 1]) {

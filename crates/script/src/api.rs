@@ -21,11 +21,12 @@ const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"acl_check_cmd", acl_check_cmd),
 ];
 
-/// The functions of `redis` that only scripts (EVAL) have, not functions of libraries.
+/// The functions of `redis` that only scripts (EVAL) have; functions of libraries (FCALL) do not
+/// have them.
 const SCRIPT_FUNCTIONS: [(&[u8], Function); 3] =
     [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
 
-/// The names of the log levels with their values, which each `redis` table has.
+/// The names of the log levels with their numbers, which each `redis` table has.
 const LOG_LEVELS: [(&[u8], f64); 4] =
     [(b"LOG_DEBUG", 0.0), (b"LOG_VERBOSE", 1.0), (b"LOG_NOTICE", 2.0), (b"LOG_WARNING", 3.0)];
 

@@ -49,7 +49,8 @@ pub(crate) fn collectgarbage(stack: &mut Stack) -> Returns {
     delegate(stack)
 }
 
-/// Calls the function in the first upvalue with all arguments of the running function.
+/// Calls the function in the first upvalue (Lua's own function) with all arguments of the running
+/// function.
 fn delegate(stack: &mut Stack) -> Returns {
     let args = stack.top();
     stack.push_upvalue(1);
@@ -107,7 +108,7 @@ fn xpcall(stack: &mut Stack) -> Returns {
     Ok(stack.top() as usize)
 }
 
-/// The maximum length of the text that `load` collects from its reader function, in bytes.
+/// The maximum length of the Lua text that `load` collects from its reader function, in bytes.
 const TEXT_LEN_MAX: usize = 512 << 20;
 /// The maximum length of the name of a chunk (a compiled text), in bytes; the rest is cut off.
 const CHUNK_NAME_LEN_MAX: usize = 1 << 16;
@@ -294,7 +295,8 @@ fn remove(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Handles `coroutine.resume`; the first upvalue is Lua's own function.
+/// Handles `coroutine.resume`; the first upvalue is Lua's own function. Raises an error if the
+/// thread's stack is nearly used up.
 pub(crate) fn resume(stack: &mut Stack) -> Returns {
     if stack.kind(1) == Type::Thread && stack.is_deep() {
         stack.push_boolean(false);

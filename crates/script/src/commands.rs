@@ -9,8 +9,8 @@ pub trait Commands {
     /// ends the script at once, and the script cannot catch it.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
-    /// Checks if the script may continue; `Err` if it must end. Called about every 10,000
-    /// instructions, and from inside long work that is not Lua code.
+    /// Asks the server if the script may continue; returns `Err` if it must end. Called about every
+    /// 10,000 instructions, and from inside long work that is not Lua code.
     fn interrupt(&mut self) -> Result<(), Stop>;
 
     /// Returns true if the last command was refused before it ran. The debugger then logs it
@@ -34,19 +34,19 @@ pub trait Commands {
 /// The reason why a script cannot call a command with the given words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
-    /// No command or subcommand has the name in the words.
+    /// No command or subcommand has the given name.
     Command,
-    /// The number of arguments is wrong for the command.
+    /// The number of arguments is wrong for the command that the script names.
     Arity,
 }
 
 /// The reason why a script is stopped early. The script cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// A stop by SCRIPT KILL or FUNCTION KILL. The client gets Redis' error for it.
+    /// SCRIPT KILL or FUNCTION KILL has stopped the script. The client gets Redis' error for it.
     Killed,
-    /// A stop after which the caller runs the script again, for example as the exclusive owner of
-    /// the keyspace. The run ends with [`crate::RunError::Again`] and without a reply.
+    /// The server has stopped the script to run it again, for example while no other thread
+    /// accesses the keyspace. The run ends with [`crate::RunError::Again`] and without a reply.
     Again,
 }
 

@@ -28,7 +28,7 @@ pub enum Received {
 
 /// The maximum number of breakpoints in a debugged script.
 pub(crate) const BREAKPOINTS_MAX: usize = 64;
-/// The default length at which lines of values are cut, in bytes.
+/// The default length at which the debugger cuts the texts of values, in bytes.
 const LEN_BYTES_DEFAULT: usize = 256;
 /// The maximum size of the debugger's log lines that are not sent yet, in bytes. Further lines are
 /// dropped.
@@ -39,23 +39,25 @@ pub(crate) const INPUT_BYTES_MAX: usize = 1 << 20;
 /// The state of a script's debugger.
 pub(crate) struct DebugState {
     client: Box<dyn DebugClient>,
-    /// Input from the client that is not yet a whole command.
+    /// The received bytes of the debugging client that are not yet a whole command.
     pub(crate) input: Vec<u8>,
     /// The lines of the debugged script's source.
     lines: Vec<Vec<u8>>,
     pub(crate) breakpoints: Vec<i32>,
     pub(crate) current_line: i32,
-    /// True if the script will stop at its next line. Until then its commands are logged.
+    /// True if the script will stop at its next line. Until then the debugger logs the commands
+    /// that it calls.
     pub(crate) steps: bool,
     /// True from a call of `redis.breakpoint` to the next stop.
     pub(crate) is_at_breakpoint: bool,
-    /// True while code from the client runs. Steps and breakpoints have no effect in that code.
+    /// True while code from the client (`eval`) runs. Steps and breakpoints have no effect in that
+    /// code.
     pub(crate) evaluates: bool,
-    /// The length at which lines of values are cut, in bytes (`maxlen`); 0 for no limit.
+    /// The length at which the texts of values are cut, in bytes (`maxlen`); 0 for no limit.
     pub(crate) len_bytes_max: usize,
     /// True after the client was informed that long lines are cut, or has set the length itself.
     pub(crate) knows_cutting: bool,
-    /// The log lines that are not sent yet, encoded for the client.
+    /// The debugger's log lines that are not sent yet, encoded for the client.
     log: Vec<u8>,
     log_lines: usize,
 }
@@ -124,7 +126,7 @@ impl DebugState {
         1..=i32::try_from(self.lines.len()).unwrap_or(i32::MAX)
     }
 
-    /// Sends the logged lines to the client, and empties the log.
+    /// Sends the debugger's log lines to the client, and empties the log.
     pub(crate) fn send(&mut self) {
         let mut bytes = format!("*{}\r\n", std::mem::take(&mut self.log_lines)).into_bytes();
         bytes.append(&mut self.log);

@@ -1,4 +1,4 @@
-//! Errors that end a script, as Lua tables `{err, source, line}`.
+//! The Lua tables `{err, source, line}` of errors that end a script.
 
 use crate::lua::{Returns, Stack, Type};
 use crate::numbers::number_text;
@@ -45,8 +45,8 @@ pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Returns the source and line where the handled error was raised: those in the function that
-/// raised it, or those in its caller if that function is not Lua code.
+/// Returns the source and line where the error that is being handled was raised: those in the
+/// function that raised it, or those in its caller if that function is not Lua code.
 fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
     let place = match stack.function_at(1) {
         Some(place) if place.is_c => stack.function_at(2),
@@ -55,7 +55,8 @@ fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
     place.map(|place| (place.source, place.line))
 }
 
-/// Returns bytes that identify the handled error: its text, or the address of its table.
+/// Returns bytes that identify the error that is being handled: its text, or the address of its
+/// table.
 fn identity(stack: &Stack) -> Vec<u8> {
     match stack.bytes(1) {
         Some(text) => text.to_vec(),

@@ -34,7 +34,7 @@ pub const FLAG_NAMES: [(&str, ScriptFlags); 5] = [
     ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
 ];
 
-/// Returns the script flag called `name`; `None` if there is none.
+/// Returns the script flag called `name`; `None` if no flag has this name.
 pub fn parse_flag(name: &[u8]) -> Option<ScriptFlags> {
     FLAG_NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
 }
@@ -77,7 +77,7 @@ pub fn parse_script_line(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
 pub struct FunctionInfo {
     /// The name by which FCALL calls the function.
     pub name: Vec<u8>,
-    /// The description, if the function has one.
+    /// The description of the function, if the library gave one.
     pub description: Option<Vec<u8>>,
     /// The flags that the function declares, such as `no-writes`.
     pub flags: ScriptFlags,

@@ -1,6 +1,6 @@
 //! The settings of `cjson`, which scripts can change by its functions.
 
-/// The treatment by `cjson.encode` of infinities and NaN.
+/// The treatment of infinities and NaN by `cjson.encode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invalid {
     Refused,

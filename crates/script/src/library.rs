@@ -6,7 +6,7 @@ use crate::api::raise_table;
 use crate::flags::{FunctionInfo, ScriptFlags, parse_flag};
 use crate::lua::{Raise, Returns, Stack, Type};
 
-/// The contents of a library's first line.
+/// The contents of a library's first line, `#!lua name=mylib`.
 pub(crate) struct LibraryLine {
     pub(crate) name: Vec<u8>,
     /// The offset of the Lua code: the end of the first line, so that lines keep their numbers.
@@ -93,8 +93,8 @@ pub(crate) fn register_function(stack: &mut Stack) -> Returns {
     Ok(0)
 }
 
-/// Reads the name of a function from the two arguments `(name, callback)`; leaves the callback on
-/// top of Lua's stack.
+/// Reads the name of a function to register from the two arguments `(name, callback)`; leaves the
+/// callback on top of Lua's stack.
 fn read_pair(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     let Some(name) = stack.text(1).map(<[u8]>::to_vec) else {
         return Err(raise_table(stack, "first argument to redis.register_function must be a string"));
@@ -105,8 +105,8 @@ fn read_pair(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     Ok(FunctionInfo { name, description: None, flags: ScriptFlags::empty() })
 }
 
-/// Reads name, description and flags of a function from the table argument; leaves the callback on
-/// top of Lua's stack.
+/// Reads name, description and flags of a function to register from the table argument; leaves the
+/// callback on top of Lua's stack.
 fn read_table(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     if stack.kind(1) != Type::Table {
         return Err(raise_table(
@@ -165,7 +165,7 @@ fn text_of(stack: &mut Stack, argument: &str) -> Result<Vec<u8>, Raise> {
     }
 }
 
-/// Reads the flags of a function from the table of flag names on top of Lua's stack.
+/// Reads the flags of a function to register from the table of flag names on top of Lua's stack.
 fn read_flags(stack: &mut Stack) -> Result<ScriptFlags, Raise> {
     if stack.kind(-1) != Type::Table {
         return Err(raise_table(

@@ -7,7 +7,7 @@ pub struct VmOptions {
     pub redis_version: String,
     /// `redis.REDIS_VERSION_NUM`: the version of Redis as a number, 0xMMmmpp.
     pub redis_version_number: u32,
-    /// `server.SERVER_NAME`.
+    /// `server.SERVER_NAME`: the name of the server.
     pub server_name: String,
     /// `server.SERVER_VERSION`: our own version.
     pub server_version: String,

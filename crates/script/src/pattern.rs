@@ -31,7 +31,7 @@ const SPACE: u8 = 1 << 5;
 const UPPER: u8 = 1 << 6;
 const HEX: u8 = 1 << 7;
 
-/// The kinds (letter, digit, space and so on) of each byte in the C locale, as bits.
+/// The kinds (letter, digit, space and so on) of each byte value in the C locale, as bits.
 static KINDS: [u8; 256] = kinds();
 
 const fn kinds() -> [u8; 256] {
@@ -141,16 +141,16 @@ impl Bytes {
 /// The reason why a search for a pattern ends with an error.
 #[derive(Debug)]
 pub(crate) enum Failure<E> {
-    /// An error in the pattern; contains the error text.
+    /// The pattern is wrong; contains the error text.
     Pattern(&'static str),
-    /// A stop of the matcher, with the error of [`Ask`].
+    /// The caller has stopped the matcher, with the error that [`Ask`] returned.
     Stopped(E),
 }
 
 /// A function that returns an error if the matcher may not continue.
 pub(crate) type Ask<'a, E> = &'a dyn Fn() -> Result<(), E>;
 
-/// The number of steps between two calls of [`Ask`]; they take about 100 µs.
+/// The number of the matcher's steps between two calls of [`Ask`]; they take about 100 µs.
 const STEPS: usize = 20_000;
 
 /// A capture of a pattern: the offset of its start in the subject, and its end.
@@ -162,7 +162,7 @@ pub(crate) struct Capture {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CaptureEnd {
-    /// The end is not known: the capture's `)` was not reached yet.
+    /// The end is not known: the matcher has not reached the capture's `)` yet.
     #[default]
     Open,
     /// The capture is `()`, which captures a position.
@@ -181,9 +181,9 @@ enum Backtrack {
     More { from: usize, item: usize, end: usize },
     /// `?`: the item may match nothing, at `from`; then `rest` follows.
     Without { from: usize, rest: usize },
-    /// The start of a capture, which is undone.
+    /// The start of a capture, which is undone when a later item does not match.
     Opened,
-    /// The end of the capture with this index, which is undone.
+    /// The end of the capture with this index, which is undone when a later item does not match.
     Closed(usize),
 }
 
@@ -258,7 +258,7 @@ impl Texts<'_> {
 /// A matcher of Lua's patterns, with buffers that are reused from search to search.
 #[derive(Default)]
 pub(crate) struct Matcher {
-    /// The output buffer of `gsub`.
+    /// The output buffer of `gsub`, kept from call to call.
     pub(crate) replaced: Vec<u8>,
     /// The number of steps since the matcher last asked if it may continue.
     steps: usize,
@@ -290,7 +290,7 @@ impl Matcher {
         ask().map_err(Failure::Stopped)
     }
 
-    /// Returns the captures of the last match.
+    /// Returns the captures of the pattern's last match.
     pub(crate) fn captures(&self) -> &[Capture] {
         &self.captures[..self.level]
     }
@@ -434,7 +434,8 @@ impl Matcher {
         Ok(())
     }
 
-    /// Begins a capture; returns the offset at which the pattern continues.
+    /// Begins a capture of the pattern; returns the offset in the pattern at which matching
+    /// continues.
     fn open<E>(&mut self, texts: Texts<'_>, at: usize, place: usize) -> Result<usize, Failure<E>> {
         if self.level >= CAPTURES_MAX {
             return Err(Failure::Pattern("too many captures"));
@@ -529,9 +530,9 @@ impl Matcher {
         }
     }
 
-    /// Returns the number of further bytes that an item with `-` matches before the rest of the
-    /// pattern is tried again. This is one byte, or, if `next` is given, all bytes before the next
-    /// `next`, at least one. Returns `None` if the item does not match all these bytes.
+    /// Returns the number of further bytes that a pattern's item with `-` matches before the rest
+    /// of the pattern is tried again. This is one byte, or, if `next` is given, all bytes before
+    /// the next `next`, at least one. Returns `None` if the item does not match all these bytes.
     #[inline]
     fn run_until(&self, item: Item, next: Option<u8>, subject: &[u8]) -> Option<usize> {
         let Some(next) = next else {

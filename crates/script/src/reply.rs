@@ -170,8 +170,8 @@ pub(crate) struct ErrorFields {
     /// The fields `source` and `line`, the place where the error was raised; `None` if one of them
     /// is missing.
     pub(crate) place: Option<(Vec<u8>, Vec<u8>)>,
-    /// The field `ignore_error_stats_update`: true if a command has already been counted for this
-    /// error.
+    /// The field `ignore_error_stats_update`: true if the error statistics already count a command
+    /// for this error.
     pub(crate) counted: bool,
 }
 
@@ -191,14 +191,14 @@ pub(crate) fn error_fields(stack: &mut Stack) -> ErrorFields {
     ErrorFields { message, place, counted }
 }
 
-/// Converts a text of a script to an error or status line of a reply. The text ends at a zero byte,
-/// as a C string does, and line ends become spaces.
+/// Converts a text of a script to one line, for an error or status reply. The text ends at a zero
+/// byte, as a C string does, and line ends become spaces.
 pub(crate) fn one_line(text: &[u8]) -> Vec<u8> {
     without_line_ends(c_string(text))
 }
 
-/// Converts an error that a script returns to a line, as [`one_line`] does, but without the line
-/// ends at its end.
+/// Converts the text of an error that a script returns to one line, as [`one_line`] does, but
+/// without the line ends at its end.
 pub(crate) fn error_line(text: &[u8]) -> Vec<u8> {
     let text = c_string(text);
     let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');

@@ -13,12 +13,13 @@ use crate::{api, base, errors, library, math, shell};
 const LUA_GLOBALS: i32 = 1;
 /// The stack index of the table of global variables common to scripts and functions of libraries.
 const COMMON: i32 = 2;
-/// The stack index of the table of compiled scripts. The `Vm` maps names of scripts to its indices.
+/// The stack index of the table of compiled scripts. The `Vm` maps the names of scripts to their
+/// indices in this table.
 pub(crate) const CHUNKS: i32 = 3;
 /// The stack index of a table that holds a table of each library's functions, by the library's
 /// name.
 pub(crate) const LIBRARIES: i32 = 4;
-/// The stack index of the functions that a library being loaded has registered, by number.
+/// The stack index of the table of functions that a library being loaded has registered, by number.
 pub(crate) const REGISTERED: i32 = 5;
 /// The stack index of the error handler of scripts and functions.
 pub(crate) const HANDLER: i32 = 6;
@@ -32,15 +33,15 @@ pub(crate) const LOADING_GLOBALS: i32 = 9;
 /// The stack index of the read-only stand-in (shell) of `FUNCTION_GLOBALS` and `LOADING_GLOBALS`.
 /// Its metatable's `__index` is one of them at a time.
 pub(crate) const LIBRARY_SHELL: i32 = 10;
-/// The stack index of the text `KEYS`.
+/// The stack index of the text `KEYS`, the name of a global variable.
 pub(crate) const KEYS_NAME: i32 = 11;
-/// The stack index of the text `ARGV`.
+/// The stack index of the text `ARGV`, the name of a global variable.
 pub(crate) const ARGV_NAME: i32 = 12;
-/// The stack index of the table of `KEYS`; nil before the first run.
+/// The stack index of the table that is the value of `KEYS`; nil before the first run.
 pub(crate) const KEYS_TABLE: i32 = 13;
-/// The stack index of the table of `ARGV`; nil before the first run.
+/// The stack index of the table that is the value of `ARGV`; nil before the first run.
 pub(crate) const ARGV_TABLE: i32 = 14;
-/// The highest stack index of a value that lives as long as the state.
+/// The highest stack index of a value that lives as long as the Lua state.
 pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;
 
 /// The names of Lua's own global values that scripts get unchanged.
@@ -114,7 +115,7 @@ pub(crate) fn set_library_globals(stack: &mut Stack, globals: i32) {
     }
 }
 
-/// Pushes Lua's own function `name` of a library.
+/// Pushes the function `name` of one of Lua's own libraries.
 fn push_own(stack: &mut Stack, library: &[u8], name: &[u8]) {
     stack.raw_get_field(LUA_GLOBALS, library);
     stack.raw_get_field(-1, name);

@@ -14,7 +14,7 @@ pub struct Sha([u8; 40]);
 /// hash distributes them well without a secret key.
 pub type ShaMap<T> = HashMap<Sha, T, BuildHasherDefault<ahash::AHasher>>;
 
-/// The hash of a name by the first 16 digits only: they distinguish scripts as well as all 40 do.
+/// Hashes the first 16 digits of the name only: they distinguish scripts as well as all 40 do.
 impl Hash for Sha {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.0[..16]);

@@ -9,8 +9,8 @@
 use crate::lua::{Raise, Returns, Stack, Type};
 
 const READ_ONLY: &[u8] = b"Attempt to modify a readonly table";
-/// The field that holds the result of `getmetatable`. It is in the metatables of shells, the
-/// read-only stand-ins of tables, and of strings.
+/// The name of the metatable field that holds the result of `getmetatable`. It is in the metatables
+/// of shells (the read-only stand-ins of tables) and of strings.
 const VISIBLE: &[u8] = b"visible";
 
 /// Replaces the table on top of Lua's stack by its shell (a read-only stand-in), and pushes the
@@ -35,8 +35,8 @@ pub(crate) fn wrap(stack: &mut Stack) {
     stack.pop(1);
 }
 
-/// Pops a table and stores it in the metatable at `metatable`. `getmetatable` returns that table
-/// for values with this metatable.
+/// Pops a table and stores it in the metatable at `metatable`. For values with this metatable,
+/// `getmetatable` returns the stored table.
 pub(crate) fn set_visible(stack: &mut Stack, metatable: i32) {
     stack.raw_set_field(metatable, VISIBLE);
 }

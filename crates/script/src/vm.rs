@@ -31,21 +31,21 @@ pub struct Call<'a> {
     pub protocol: Protocol,
 }
 
-/// An error line without its `-`.
+/// An error reply of a script, as a line without its `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReply {
-    /// The line, such as `ERR user_script:1: … script: …, on @user_script:1.`
+    /// The error line, such as `ERR user_script:1: … script: …, on @user_script:1.`
     pub line: Vec<u8>,
-    /// True if a command inside the script has already been counted for this error.
+    /// True if the error statistics already count a command inside the script for this error.
     pub counted: bool,
 }
 
-/// The reason why a run ended without a reply.
+/// The reason why the run of a script ended without a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
-    /// A failure of the script; contains the error reply.
+    /// The script has failed; contains the error reply.
     Error(ErrorReply),
-    /// A stop by [`crate::Stop::Killed`]; contains the error reply.
+    /// The script was stopped by [`crate::Stop::Killed`]; contains the error reply.
     Killed(ErrorReply),
     /// The script was stopped by [`crate::Stop::Again`], to be run again; no reply was written.
     Again,
@@ -84,11 +84,12 @@ pub struct FunctionName<'a> {
 /// The Lua state of one thread, with its compiled scripts and loaded libraries.
 pub struct Vm {
     state: State,
-    /// The index of each compiled script in the Lua table `CHUNKS`.
+    /// The index of each compiled script in the Lua table of compiled scripts (`CHUNKS`).
     chunks: ShaMap<i32>,
-    /// The indices in `CHUNKS` of removed scripts, to be used again.
+    /// The indices of removed scripts in the Lua table of compiled scripts (`CHUNKS`), to be used
+    /// again.
     free: Vec<i32>,
-    /// The highest index in `CHUNKS` that was assigned so far.
+    /// The highest index in the Lua table of compiled scripts (`CHUNKS`) that was assigned so far.
     last: i32,
 }
 
@@ -180,7 +181,8 @@ impl Vm {
         self.chunks.len()
     }
 
-    /// Removes a compiled script from this `Vm`, to free memory.
+    /// Removes a compiled script from this `Vm`, to free memory; does nothing if it is not
+    /// compiled.
     pub fn evict(&mut self, sha: &Sha) {
         if let Some(number) = self.chunks.remove(sha) {
             let stack = self.state.stack();
@@ -330,7 +332,7 @@ impl Vm {
         self.state.collect();
     }
 
-    /// Resets the stack and converts the end of a run into the caller's result.
+    /// Resets Lua's stack and converts the end of a script's run into the caller's result.
     fn finish(&mut self, ended: RunEnd, ran: &RunName<'_>) -> Result<(), RunError> {
         self.state.stack().set_top(LAST_PLACE);
         self.state.collect_if_large();
@@ -361,7 +363,7 @@ enum RunEnd {
     Replied,
     /// The called function does not exist.
     Missing,
-    /// The script has returned an error as its reply.
+    /// The script has returned an error table as its reply.
     Error(ErrorReply),
     /// The script has raised an error.
     Failed { message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>, counted: bool },
@@ -377,7 +379,7 @@ fn pop_text(stack: &mut Stack) -> Vec<u8> {
     text
 }
 
-/// Calls the function on Lua's stack and writes its result as the reply.
+/// Calls the script or function on Lua's stack and writes its result as the reply.
 fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> RunEnd {
     if stack.call_with_handler(args, 1, HANDLER).is_err() {
         if stack.kind(-1) != Type::Table {
@@ -429,7 +431,7 @@ fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo])
     stack.raw_set_field(LIBRARIES, library);
 }
 
-/// The script or function of a run. `name` is its name in errors.
+/// The script or function that runs. `name` is its name in errors.
 struct RunName<'a> {
     name: &'a [u8],
 }

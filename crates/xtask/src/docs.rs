@@ -1,8 +1,8 @@
 //! The generated pages: docs/commands, options and metrics, and packaging/saker.conf come from the
-//! records that describe commands, options and metrics, and from examples. docs/unsafe.md comes
+//! statics that describe commands, options and metrics, and from examples. docs/unsafe.md comes
 //! from the sources; tidy checks that it is current.
 //!
-//! Only the server crate has all these records. Examples of that crate therefore write the pages,
+//! Only the server crate has all these statics. Examples of that crate therefore write the pages,
 //! so that other tasks of xtask need not build the server.
 
 use std::process::Command;

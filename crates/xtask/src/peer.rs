@@ -10,7 +10,7 @@ use crate::progress::Session;
 use crate::shell;
 
 /// Returns the command line of a redis-server: `$SAKER_PEER` if it is set, else the one on PATH,
-/// else the one inside Debian's redis-tools. The inner error says what is missing.
+/// else the one inside Debian's redis-tools. The inner error says why there is none.
 pub fn find(session: &Session) -> Result<Result<String, String>> {
     if let Ok(line) = std::env::var("SAKER_PEER") {
         return Ok(Ok(line));

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::progress::Session;
 use crate::shell;
 
-/// The time limit of a build of all programs from an empty target folder.
+/// The time limit of a build of all programs of the workspace from an empty target folder.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Builds the workspace's programs and returns the path of program `name` below `target/debug`.

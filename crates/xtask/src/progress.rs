@@ -1,6 +1,6 @@
-//! The steps of a run, printed one per line with their times. They run one after the other, or in
-//! three lanes in parallel. The run stops at the first failure and prints the remedy. A step that
-//! cannot run here is printed as `SKIPPED` with the reason, never left out silently.
+//! The steps of a run of CI, printed one per line with their times. They run one after the other,
+//! or in three lanes in parallel. The run stops at the first failure and prints the remedy. A step
+//! that cannot run here is printed as `SKIPPED` with the reason, never left out silently.
 //!
 //! ```text
 //!   Lane::Sources   compilers, then tests, which often wait               ─┐
@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail};
 /// not chance.
 const REPEATS_MAX: usize = 5;
 
-/// The result of a step that ran to its end.
+/// The result of a step of CI that ran to its end.
 pub enum Outcome {
     /// The step did its work. The text is its result in a phrase, and may be empty.
     Passed(String),
@@ -34,7 +34,7 @@ pub enum Outcome {
     Failed(Vec<Repeat>),
 }
 
-/// A failed part of a step, such as one test, and the way to repeat it.
+/// A failed part of a step of CI, such as one test, and the way to repeat it.
 pub struct Repeat {
     /// The name of the failed part, such as a test.
     pub name: String,
@@ -45,7 +45,7 @@ pub struct Repeat {
 /// The function that repeats a failed part of a step.
 pub type RepeatRun = dyn FnOnce(&Session) -> Result<()> + Send;
 
-/// One of the sequences of steps that can run in parallel.
+/// A lane: one of the sequences of CI steps that can run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Checks of the sources and tests, which share one target folder.
@@ -56,10 +56,11 @@ pub enum Lane {
     Servers,
 }
 
-/// All lanes. A sequential run takes the steps of all of them, in the order of the list of steps.
+/// All lanes of CI steps. A sequential run takes the steps of all of them, in the order of the list
+/// of steps.
 const LANES: [Lane; 3] = [Lane::Sources, Lane::Models, Lane::Servers];
 
-/// The treatment of a step whose `run` returned an error.
+/// The treatment of a step of CI whose `run` returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterFailure {
     /// The run stops: no further step begins.
@@ -76,7 +77,7 @@ pub struct Step {
     pub about: &'static str,
     /// The advice that is printed when the step fails.
     pub remedy: &'static str,
-    /// The sequence to which the step belongs.
+    /// The lane to which the step belongs: a sequence of steps that can run beside the others.
     pub lane: Lane,
     /// The treatment of the step if `run` returns an error.
     pub after_failure: AfterFailure,
@@ -85,7 +86,7 @@ pub struct Step {
     pub run: fn(&Session) -> Result<Outcome>,
 }
 
-/// The state that the steps of one run share.
+/// The state that the steps of one run of CI share.
 pub struct Session {
     /// The root folder of the repository.
     pub root: PathBuf,
@@ -98,7 +99,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session at `root` with the seed `seed`.
+    /// Creates the state of a run for the repository at `root`, with the seed `seed`.
     pub fn new(root: PathBuf, seed: u64) -> Self {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         Self { root, target, seed, report: Mutex::default() }
@@ -119,7 +120,8 @@ impl Session {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the path of the file with the step times. A run that has several steps writes it.
+    /// Returns the path of the file with the durations of the steps. A run that has several steps
+    /// writes it.
     pub fn times_path(&self) -> PathBuf {
         self.target.join("ci-times.txt")
     }
@@ -133,9 +135,9 @@ impl Session {
 /// The names of the steps to run and to leave out, from the command line.
 #[derive(Default)]
 pub struct Selection {
-    /// The steps to run; empty means all.
+    /// The names of the steps to run; empty means all.
     pub only: Vec<String>,
-    /// The steps to leave out; empty means none.
+    /// The names of the steps to leave out; empty means none.
     pub skip: Vec<String>,
 }
 
@@ -157,7 +159,7 @@ impl Selection {
     }
 }
 
-/// The numbers of steps that passed, failed and were skipped in one run.
+/// The numbers of CI steps that passed, failed and were skipped in one run.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Tally {
     passed: usize,
@@ -171,7 +173,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Prints the steps and their purposes.
+/// Prints the steps of CI and their purposes.
 pub fn list(steps: &[Step]) {
     for step in steps {
         println!("{:<18} {}", step.name, step.about);
@@ -183,12 +185,13 @@ pub fn list(steps: &[Step]) {
 pub enum Order {
     /// All steps one after the other, in the order of the list.
     Sequential,
-    /// The lanes in parallel, with the steps of each lane one after the other.
+    /// The lanes run in parallel, and the steps of each lane one after the other.
     Parallel,
 }
 
-/// Runs the chosen steps, then prints the report, the step times, the tally and the flaky parts.
-/// Returns true if no step failed. Steps after a failure count as skipped.
+/// Runs the chosen steps, then prints the report, the durations of the steps, the numbers of
+/// passed, failed and skipped steps, and the flaky parts. Returns true if no step failed. Steps
+/// after a failure count as skipped.
 pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Order) -> Result<bool> {
     let chosen = selection.pick(steps)?;
     let begun = Instant::now();
@@ -206,7 +209,7 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Orde
     run.finish(begun)
 }
 
-/// A run with its steps and its results so far.
+/// A run of CI with its steps and its results so far.
 struct Run<'a> {
     session: &'a Session,
     steps: &'a [&'a Step],
@@ -215,14 +218,14 @@ struct Run<'a> {
     state: Mutex<State>,
 }
 
-/// The results of a run in progress, as far as its steps have ended.
+/// The results of a run of CI in progress, as far as its steps have ended.
 #[derive(Default)]
 struct State {
     tally: Tally,
     /// The lines of the report about skipped steps, each with the reason.
     skipped: Vec<String>,
     times: Vec<(&'static str, Duration)>,
-    /// The failed parts to repeat, each with the index of its step in the run.
+    /// The failed parts that are repeated at the end, each with the index of its step in the run.
     repeats: Vec<(usize, Vec<Repeat>)>,
     /// The names of parts that failed, but passed when they were repeated.
     flaky: Vec<String>,
@@ -298,7 +301,7 @@ impl Run<'_> {
         println!("        Again: cargo xtask test --only {} --seed {}", step.name, self.session.seed);
     }
 
-    /// Repeats the stored failures, one at a time, while nothing else runs.
+    /// Repeats the stored failed parts of steps, one at a time, while nothing else runs.
     fn repeat_alone(&self) {
         let repeats = std::mem::take(&mut self.state().repeats);
         for (at, parts) in repeats {
@@ -318,8 +321,8 @@ impl Run<'_> {
         }
     }
 
-    /// Prints the report, the step times, the tally and the flaky parts. Returns true if no step
-    /// failed.
+    /// Prints the report, the durations of the steps, the numbers of passed, failed and skipped
+    /// steps, and the flaky parts. Returns true if no step failed.
     fn finish(self, begun: Instant) -> Result<bool> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         println!();
@@ -340,8 +343,8 @@ impl Run<'_> {
     }
 }
 
-/// Converts the outcome of a whole step that was repeated. Returns an error if any of its parts
-/// failed.
+/// Converts the outcome of a step that was repeated as a whole. Returns an error if any of its
+/// parts failed.
 fn whole(outcome: Outcome) -> Result<()> {
     match outcome {
         Outcome::Passed(_) | Outcome::Skipped(_) => Ok(()),
@@ -352,7 +355,8 @@ fn whole(outcome: Outcome) -> Result<()> {
     }
 }
 
-/// Formats the times of steps, one step per line, the longest first. The time precedes the name.
+/// Formats the durations of steps, one step per line, the longest first. The duration precedes the
+/// name.
 fn time_table(times: &[(&str, Duration)]) -> String {
     let mut times = times.to_vec();
     times.sort_by_key(|&(_, time)| std::cmp::Reverse(time));

@@ -28,11 +28,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The way in which a watched command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The command ended with the exit status 0.
+    /// The watched command ended with the exit status 0.
     Succeeded,
-    /// The command ended with another exit status, or by a signal.
+    /// The watched command ended with another exit status, or by a signal.
     Failed,
-    /// The command ran longer than its limit and was killed.
+    /// The watched command ran longer than its limit and was killed.
     Killed,
 }
 
@@ -176,7 +176,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Removes the step logs of an earlier run.
+/// Removes the logs that the steps of an earlier run wrote.
 pub fn clear_logs(session: &Session) {
     // If there is no such folder yet, nothing needs to be removed.
     let _ = fs::remove_dir_all(session.target.join("xtask"));

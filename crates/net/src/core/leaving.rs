@@ -35,8 +35,8 @@ impl Core {
         true
     }
 
-    /// Makes the next poll return at once if the kernel has no request for `conn`. If it has
-    /// requests, the completion of the last one ends the wait of that poll.
+    /// Makes the next poll return at once, to report the release of `conn`, if the kernel has no
+    /// request for `conn`. Otherwise the completion of its last request ends the wait of that poll.
     pub(crate) fn hasten_release(&mut self, conn: ConnId) {
         if self.is_quiet(conn) {
             self.ended.push(conn);

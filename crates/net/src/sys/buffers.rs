@@ -94,17 +94,17 @@ pub(crate) struct ProvidedBuffers {
     buffer_len_bytes: u32,
     /// The number of bytes that the kernel has written to each buffer since its publication.
     cursors: Vec<u32>,
-    /// The buffers that the kernel has released in this turn. They can be published again after its
-    /// end.
+    /// The buffers that the kernel has released in this turn. They can be published to the kernel
+    /// again after the turn ends.
     done: Vec<u16>,
     /// The buffers that the kernel does not have. The last one used is on top of this stack,
     /// because its memory is most likely still in the cache.
     idle: Vec<u16>,
-    /// The number of buffers that are published at present. Buffers in `done` count until the turn
-    /// ends.
+    /// The number of buffers that are published to the kernel at present. Buffers in `done` count
+    /// until the turn ends.
     published: u16,
-    /// The number of buffers to publish. It is small at first, so that a quiet loop always reuses
-    /// the same little memory. It doubles each time the kernel found no free buffer.
+    /// The number of buffers to publish to the kernel. It is small at first, so that a quiet loop
+    /// always reuses the same little memory. It doubles each time the kernel found no free buffer.
     wanted: u16,
     /// The number of buffer entries passed to the kernel since the start, modulo 2^16.
     tail: u16,

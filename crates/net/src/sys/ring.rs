@@ -419,7 +419,7 @@ struct Setup {
     incremental: bool,
 }
 
-/// The combinations of kernel features to try, best first.
+/// The combinations of kernel features with which an io_uring is tried, best first.
 const SETUPS: [Setup; 4] = [
     Setup { defer: true, no_sqarray: true, incremental: true },
     Setup { defer: true, no_sqarray: true, incremental: false },
@@ -463,7 +463,7 @@ mod tests {
     use super::*;
     use std::os::fd::BorrowedFd;
 
-    /// Runs `test` with every set-up that this kernel accepts.
+    /// Runs `test` with an io_uring for every combination of features that this kernel accepts.
     fn on_each_setup(test: impl Fn(Ring, ProvidedBuffers)) {
         for setup in SETUPS {
             match Ring::with_setup(setup, 64 * 1024) {

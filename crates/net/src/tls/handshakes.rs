@@ -14,7 +14,8 @@ use crate::ConnId;
 /// The unfinished TLS handshakes and outgoing connections of a loop, with their deadlines.
 #[derive(Default)]
 pub(crate) struct Handshakes {
-    /// The connections with received bytes that their handshakes have not processed yet, each once.
+    /// The connections with received bytes that their TLS handshakes have not processed yet, each
+    /// once.
     ready: VecDeque<ConnId>,
     /// The deadlines, the earliest on top, each with the id of its connection as a number. Entries
     /// of completed handshakes stay until they are on top.

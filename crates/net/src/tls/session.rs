@@ -50,7 +50,7 @@ pub struct Agreed {
     pub peer_certificate: Option<CertificateDer<'static>>,
 }
 
-/// The progress of a TLS handshake after a step.
+/// The progress of a TLS handshake after one of its steps.
 pub(crate) enum Step {
     /// The handshake waits for a message of the peer.
     Waiting,
@@ -88,7 +88,7 @@ pub(crate) struct Session {
 enum Phase {
     Handshake(Connection),
     Open(Connection),
-    /// The session has failed: no more records can be processed.
+    /// The TLS session has failed: no more records can be processed.
     Failed,
 }
 
@@ -131,12 +131,12 @@ impl Session {
         matches!(self.phase, Phase::Handshake(_))
     }
 
-    /// Returns true if this side sends the first message of the handshake.
+    /// Returns true if this side, the client's, sends the first message of the handshake.
     pub(crate) fn speaks_first(&self) -> bool {
         matches!(self.phase, Phase::Handshake(Connection::Client(_)))
     }
 
-    /// Returns the outcome of the handshake, once it is complete.
+    /// Returns the outcome of the TLS handshake; `None` until it is complete.
     pub(crate) fn agreed(&self) -> Option<&Agreed> {
         self.agreed.as_deref()
     }
@@ -451,13 +451,13 @@ struct Progress<'a> {
     peer_side: &'a mut PeerSide,
 }
 
-/// The next action after rustls has processed some input.
+/// The next action of a TLS session after rustls has processed some input.
 enum Next {
     /// The rest of the input must be passed to rustls.
     Again,
-    /// The session must wait until more input is received.
+    /// The TLS session must wait until more input is received.
     Wait,
-    /// The connection has failed; the alert for the peer may follow.
+    /// The TLS connection has failed; the alert for the peer may follow.
     Failed(rustls::Error),
 }
 

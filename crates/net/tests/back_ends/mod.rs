@@ -1,4 +1,5 @@
-//! Tests that run on each back end. Include the module with `#[macro_use]`.
+//! Support for tests that run on each back end of the event loop. Include the module with
+//! `#[macro_use]`.
 
 use net::{BackendChoice, EventLoop, LoopOptions};
 

@@ -1,5 +1,5 @@
-//! Ends of connections with unsent output or unparsed input, and ends that the kernel has not
-//! reported.
+//! Tests of connections that end while they have unsent output or unparsed input, and of ends that
+//! the kernel has not reported.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,8 +8,9 @@ use net::{BackendChoice, CloseReason, Event};
 
 use super::{PATIENCE, Served, reset};
 
-/// Processes the requests of a peer that has closed in steps, as a caller with a limit per turn
-/// does. When a reply cannot be sent, the caller stops processing; then the end must be reported.
+/// Processes the requests of a peer that has closed its side, a part in each turn, as a caller with
+/// a limit per turn does. When a reply cannot be sent, the caller stops processing; then the end
+/// must be reported.
 pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (mut client, conn) = served.connect_known();
@@ -36,8 +37,8 @@ pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_u
     assert!(!served.event_loop.is_open(conn));
 }
 
-/// Searches for unreported ends while connections have bytes or an end to report. The bytes and
-/// then the end must be reported, each once.
+/// Searches for unreported ends of connections while some have bytes or an end to report. Their
+/// bytes and then their end must be reported, each once.
 pub(super) fn a_look_for_ends_takes_nothing_from_who_is_there_and_reports_who_is_gone(
     backend: BackendChoice,
 ) {

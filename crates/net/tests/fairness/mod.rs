@@ -1,5 +1,5 @@
-//! Connections that send faster than the caller processes their input, together with one that
-//! rarely sends a byte.
+//! A test of fairness: connections that send faster than the caller processes their input, together
+//! with one that rarely sends a byte.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Write};
@@ -15,16 +15,16 @@ use super::{PATIENCE, Served};
 const FLOODS: usize = 80;
 /// The number of bytes of each fast connection that the caller consumes in one turn.
 const TAKEN_LEN_BYTES: usize = 2_000;
-/// The maximum number of turns until a sent byte is reported: it is received in the first turn, or
-/// finds no buffer and is received in the second.
+/// The maximum number of turns until a byte of the quiet connection is reported. It is received in
+/// the first turn, or finds no buffer and is received in the second.
 const TURNS_MAX: usize = 2;
-/// The maximum number of turns until a sent byte is reported, while the number of buffers still
-/// doubles in each turn.
+/// The maximum number of turns until a byte of the quiet connection is reported, while the number
+/// of buffers still doubles in each turn.
 const FIRST_TURNS_MAX: usize = 8;
 /// The maximum number of unparsed bytes of all fast connections. Added to it is at most one turn's
 /// memory, received before the connections were known to be fast.
 const HELD_LEN_BYTES_MAX: usize = (1 << 20) + FLOODS * 160 * 1024;
-/// The number of rounds; in each, the quiet connection sends a byte.
+/// The number of rounds of the test; in each, the quiet connection sends a byte.
 const ROUNDS: usize = 200;
 
 pub(super) fn floods_leave_room_for_others(backend: BackendChoice) {

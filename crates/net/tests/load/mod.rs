@@ -19,7 +19,7 @@ use net::{
 
 /// The default number of moves of one test, as in CI.
 const MOVES: u64 = 3000;
-/// The time after which the test fails if no report arrives.
+/// The time after which the load test fails if no report arrives.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOPS: usize = 3;
 const CONNECTIONS: usize = 6;
@@ -61,7 +61,7 @@ pub(crate) fn byte(seed: u64, position: u64) -> u8 {
 /// The role of one end of a connection.
 enum Part {
     Echo,
-    /// The end that sends the sequence of bytes of `seed` and checks its echo.
+    /// The end of the connection that sends the sequence of bytes of `seed` and checks its echo.
     Check {
         seed: u64,
         sent: u64,
@@ -107,7 +107,7 @@ impl World {
 /// A report from a loop to the test.
 #[derive(Debug, PartialEq, Eq)]
 enum Report {
-    /// All bytes of one connection have been echoed correctly.
+    /// All bytes of one connection have been echoed, without an error.
     Checked,
     /// The end of a connection that echoes was closed.
     EchoClosed,

@@ -47,7 +47,8 @@ pub(super) fn parse(input: &[u8]) -> Parsed {
     Parsed::Words(words)
 }
 
-/// Reads a number up to the end of its line; returns the number and the input after the line.
+/// Reads a number up to the end of its line. Returns the number and the input after the line;
+/// `None` if the line is incomplete.
 fn number(input: &[u8]) -> Option<(i64, &[u8])> {
     let end = input.windows(2).position(|two| two == b"\r\n")?;
     Some((leading_integer(&input[..end]), &input[end + 2..]))

@@ -1,12 +1,10 @@
 //! The debugger of a script, with the protocol of `redis-cli --ldb`.
 //!
-//! ```text
-//!   a line begins ─► hook: stops here? ─► the log is sent ─► [ command ─► reply ]* ─► continues
-//! ```
-//! A debugged script runs in a Lua state of its own ([`crate::Vm::debugged`]). Only in this state
-//! the hook is called for each line, and `redis.call`, `redis.pcall`, `redis.breakpoint` and
-//! `redis.debug` are the functions of this file. The client sends arrays of strings. It receives
-//! arrays of status lines: the lines that were logged since the last array.
+//! ```text a line begins ─► hook: stops here? ─► the log is sent ─► [ command ─► reply ]* ─►
+//! continues ``` A debugged script runs in a Lua state of its own ([`crate::Vm::debugged`]). Only
+//! in this state, Lua calls the hook for each line, and `redis.call`, `redis.pcall`,
+//! `redis.breakpoint` and `redis.debug` are the functions of this file. The client sends arrays of
+//! strings. It receives arrays of status lines: the lines that were logged since the last array.
 //!
 //! Code from the client (`eval`) runs in a coroutine of its own. The hook is active in it, so the
 //! server can end the code. Breakpoints and steps have no effect in it.
@@ -51,7 +49,7 @@ pub(crate) fn begin(state: &mut State, script: &[u8], client: Box<dyn DebugClien
     state.watch_lines(on_event);
 }
 
-/// Sends the client the remaining logged lines and the end of the debug session.
+/// Sends the debugging client the remaining logged lines and the end of the debug session.
 pub(crate) fn end(state: &mut State) {
     with(state.stack(), |state| {
         state.log(b"<endsession>");
@@ -191,7 +189,7 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     Ok(called.reply.first() == Some(&b'-'))
 }
 
-/// The result of a command that a debugged script has called.
+/// The result of a command that a debugged script has called: its reply, and whether it ran.
 struct Called {
     reply: Vec<u8>,
     /// True if the command was refused before it ran.

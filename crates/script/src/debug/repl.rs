@@ -16,9 +16,9 @@ pub(super) enum Served {
     Left,
 }
 
-/// The default number of lines that `list` shows before and after the current one.
+/// The default number of lines that the debugger's `list` shows before and after the current one.
 const CONTEXT_LINES: i64 = 5;
-/// The minimum length that `maxlen` can set, in bytes.
+/// The minimum length of shown values that `maxlen` can set, in bytes.
 const LEN_BYTES_MIN: i64 = 60;
 /// The source name that errors in the client's code (`eval`) show.
 const EVAL_NAME: &std::ffi::CStr = c"@ldb_eval";
@@ -96,7 +96,8 @@ pub(super) fn serve(stack: &mut Stack) -> Result<Served, Raise> {
     }
 }
 
-/// Waits for the client's next command; returns `None` if the client has disconnected.
+/// Waits for the next debugger command of the client; returns `None` if the client has
+/// disconnected.
 fn next_command(stack: &mut Stack) -> Result<Option<Vec<Vec<u8>>>, Raise> {
     loop {
         let parsed = with(stack, |state| {
@@ -192,7 +193,7 @@ fn print_all(stack: &mut Stack) {
     }
 }
 
-/// Pops a value from Lua's stack and logs its text after `start`.
+/// Pops a value from Lua's stack and logs its text after the text `start`.
 fn log_top(stack: &mut Stack, start: &[u8]) {
     let mut line = start.to_vec();
     let len_max = with(stack, |state| state.len_bytes_max).unwrap_or(0);
@@ -247,7 +248,7 @@ fn set_breakpoints(stack: &Stack, arguments: &[Vec<u8>]) {
     }
 }
 
-/// Handles `maxlen [bytes]`: sets the length at which lines are cut, and logs it.
+/// Handles `maxlen [bytes]`: sets the length at which shown values are cut, and logs it.
 fn set_len_max(stack: &Stack, arguments: &[Vec<u8>]) {
     with(stack, |state| {
         if let [len] = arguments {
@@ -265,7 +266,7 @@ fn set_len_max(stack: &Stack, arguments: &[Vec<u8>]) {
     });
 }
 
-/// Handles `trace`: logs the functions of the script that are on the call stack.
+/// Handles `trace`: logs the functions on the call stack of the stopped script.
 fn trace(stack: &Stack) {
     let mut level = 0;
     while let Some(place) = stack.function_at(level) {
@@ -281,7 +282,8 @@ fn trace(stack: &Stack) {
     }
 }
 
-/// Handles `eval code`: evaluates the code as an expression, or else as statements.
+/// Handles `eval code`: runs the client's code as an expression, or else as statements, and logs
+/// its result.
 fn evaluate(stack: &mut Stack, arguments: &[Vec<u8>]) -> Result<(), Raise> {
     let code = arguments.join(&b' ');
     with(stack, |state| state.evaluates = true);
@@ -310,7 +312,8 @@ fn evaluate(stack: &mut Stack, arguments: &[Vec<u8>]) -> Result<(), Raise> {
     stack.raise_if_stopped()
 }
 
-/// Returns the text of the error on top: the error itself if it is a text, or its field `err`.
+/// Returns the text of the error on top of Lua's stack: the error itself if it is a text, or its
+/// field `err`.
 fn error_text(stack: &mut Stack) -> Vec<u8> {
     if stack.kind(-1) == Type::Table {
         stack.raw_get_field(-1, b"err");

@@ -11,7 +11,7 @@ const REPLY_DEPTH_MAX: usize = 100;
 /// The maximum length of a shown value, in bytes: tables may contain each other.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Appends a text in quotes, with escapes for characters that do not print.
+/// Appends a text in quotes to `out`, with escapes for characters that do not print.
 pub(super) fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in text {
@@ -30,7 +30,8 @@ pub(super) fn quote(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends the text of the value on top of Lua's stack to `out`; the value stays there. May stop
-/// after `bytes_max` bytes (0 for [`BYTES_MAX`]), because the caller cuts the text there.
+/// after `bytes_max` bytes, because the caller cuts the text there; with 0, after [`BYTES_MAX`]
+/// bytes.
 pub(super) fn value(stack: &mut Stack, bytes_max: usize, out: &mut Vec<u8>) {
     let end = if bytes_max == 0 { BYTES_MAX } else { out.len() + bytes_max };
     nested_value(stack, (0, end), out);

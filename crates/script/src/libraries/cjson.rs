@@ -26,7 +26,8 @@ pub(crate) const TEXTS: [(&[u8], &[u8]); 2] = [(b"_NAME", b"cjson"), (b"_VERSION
 /// The maximum nesting depth that fits the thread's stack. It applies even if scripts set a higher
 /// limit.
 const DEPTH_MAX: i32 = 1500;
-/// The number of JSON values after which the server is asked again if the script may continue.
+/// The number of encoded or decoded JSON values after which the server is asked again if the script
+/// may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
 /// The capacity above which a buffer for JSON is freed after use, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -82,7 +83,8 @@ fn set(stack: &mut Stack, settings: Settings) {
     stack.pop(1);
 }
 
-/// Checks that there are at most `arguments` arguments, and pushes nil for missing arguments.
+/// Checks that the function of `cjson` has at most `arguments` arguments, and pushes nil for
+/// missing arguments.
 fn begin(stack: &mut Stack, arguments: i32) -> Result<(), Raise> {
     if stack.top() > arguments {
         return Err(stack.raise_argument(arguments + 1, "found too many arguments"));
@@ -91,7 +93,8 @@ fn begin(stack: &mut Stack, arguments: i32) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Reads and pushes an integer setting: the argument, or `old` if the argument is nil.
+/// Reads and pushes an integer setting of `cjson`: the argument, or `old` if the argument is nil.
+/// Raises an error if it is not from `min` to `max`.
 fn integer(stack: &Stack, argument: i32, old: i32, min: i32, max: i32) -> Result<i32, Raise> {
     let mut value = old;
     if stack.kind(argument) != Type::Nil {
@@ -106,9 +109,9 @@ fn integer(stack: &Stack, argument: i32, old: i32, min: i32, max: i32) -> Result
     Ok(value)
 }
 
-/// Reads the setting in `argument`, and pushes it. `options` lists the settings; the first two
-/// stand for false and true. Without an argument the setting stays `old`. Returns the index of the
-/// setting.
+/// Reads the setting of `cjson` in `argument`, and pushes it. `options` lists the possible values;
+/// the first two stand for false and true. Without an argument the setting stays `old`. Returns the
+/// index of the value.
 fn option(stack: &Stack, argument: i32, old: usize, options: &[&str]) -> Result<usize, Raise> {
     let mut value = old;
     match stack.kind(argument) {
@@ -462,7 +465,7 @@ struct Decoder<'a> {
     span: Option<(usize, usize)>,
     /// The value of the last token that was a number.
     number: f64,
-    /// The text of the error, if the last token is [`Token::Error`].
+    /// The text of the error in the JSON text, if the last token is [`Token::Error`].
     problem: &'static str,
 }
 
@@ -476,7 +479,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Returns the byte of the text at offset `at`; zero after the end, as in C.
+    /// Returns the byte of the JSON text at offset `at`; zero after the end, as in C.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
@@ -510,7 +513,7 @@ impl Decoder<'_> {
         single
     }
 
-    /// Records an error at offset `at`, and returns [`Token::Error`].
+    /// Records an error of the JSON text at offset `at`, and returns [`Token::Error`].
     #[cold]
     fn error(&mut self, problem: &'static str, at: usize) -> Token {
         (self.problem, self.from) = (problem, at);
@@ -534,7 +537,7 @@ impl Decoder<'_> {
     }
 
     /// Returns true if a number that JSON does not allow, such as `+1`, `0x1` or `nan`, begins at
-    /// the current offset.
+    /// the decoder's current offset.
     fn is_invalid_number(&self) -> bool {
         let mut at = self.at;
         if self.byte(at) == b'+' {
@@ -621,8 +624,8 @@ impl Decoder<'_> {
         digits.iter().try_fold(0, |code, &digit| Some(code << 4 | char::from(digit).to_digit(16)?))
     }
 
-    /// Reads `\uXXXX` or two of them (a surrogate pair), and appends the character to the scratch
-    /// buffer. Returns false if they are invalid.
+    /// Reads the escape `\uXXXX`, or two of them (a surrogate pair), and appends the character to
+    /// the scratch buffer. Returns false if they are invalid.
     fn unicode(&mut self) -> bool {
         let Some(mut code) = self.hex4(self.at + 2) else { return false };
         let mut len = 6;
@@ -642,7 +645,7 @@ impl Decoder<'_> {
         true
     }
 
-    /// Reads the value that begins with `token`, and pushes it on Lua's stack.
+    /// Reads the JSON value that begins with `token`, and pushes it on Lua's stack.
     fn value(&mut self, stack: &mut Stack, token: Token) -> Result<(), Raise> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -734,7 +737,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Returns the error for the last token: `found` instead of `expected`.
+    /// Returns the error for the last token of the JSON text: `found` instead of `expected`.
     #[cold]
     fn unexpected(&self, stack: &Stack, expected: &str, found: Token) -> Raise {
         let found = match found {

@@ -14,15 +14,16 @@ pub(crate) const TEXTS: [(&[u8], &[u8]); 4] = [
     (b"_DESCRIPTION", b"MessagePack C implementation for Lua"),
 ];
 
-/// The maximum depth of packed tables; deeper tables become nil.
+/// The maximum depth of nested tables that are packed; deeper tables become nil.
 const NESTING_MAX: usize = 16;
-/// The maximum depth of unpacked tables. At a greater depth, Redis exceeds Lua's stack, and this
-/// code would exceed the thread's stack.
+/// The maximum depth of nested tables that are unpacked. At a greater depth, Redis exceeds Lua's
+/// stack, and this code would exceed the thread's stack.
 const DEPTH_MAX: usize = 3990;
-/// The maximum number of values on Lua's stack; when the stack has this number, no further value is
-/// unpacked.
+/// The maximum number of values on Lua's stack while MessagePack is unpacked; when the stack has
+/// this number, no further value is unpacked.
 const TOP_MAX: i32 = 7990;
-/// The number of values after which the server is asked again if the script may continue.
+/// The number of packed or unpacked values after which the server is asked again if the script may
+/// continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
 
 fn pack(stack: &mut Stack) -> Returns {
@@ -203,8 +204,8 @@ impl From<Raise> for UnpackError {
     }
 }
 
-/// Unpacks up to `limit` values from `offset` on, or all values if both are 0. Unless all are
-/// unpacked, the first result is the offset of the next value, or -1 at the end.
+/// Unpacks up to `limit` values from the byte at `offset` on, or all values if both are 0. Unless
+/// both are 0, the first result is the offset of the next value, or -1 at the end.
 fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
     let (limit, offset) = (limit as i32, offset as i32);
     let data = stack.check_text(1)?.to_vec();
@@ -247,7 +248,7 @@ fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
 struct Unpacker<'a> {
     left: &'a [u8],
     values: usize,
-    /// The number of nested tables that are being read.
+    /// The number of nested tables that are being unpacked.
     depth: usize,
 }
 
@@ -263,12 +264,12 @@ impl<'a> Unpacker<'a> {
         Ok(bytes.try_into().expect("so many were taken"))
     }
 
-    /// Reads a length that is stored in `bytes` bytes: 1, 2 or 4.
+    /// Reads a length that MessagePack stores in `bytes` bytes: 1, 2 or 4.
     fn len(&mut self, bytes: usize) -> Result<usize, UnpackError> {
         Ok(self.take(bytes)?.iter().fold(0, |len, &byte| len << 8 | usize::from(byte)))
     }
 
-    /// Unpacks the next value, and pushes it on Lua's stack.
+    /// Unpacks the next value of the MessagePack bytes, and pushes it on Lua's stack.
     fn value(&mut self, stack: &mut Stack) -> Result<(), UnpackError> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -320,8 +321,8 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Counts the beginning of a nested table. Raises the error `too_deep` if too many tables are
-    /// nested.
+    /// Counts the beginning of a nested table that is unpacked. Raises the error `too_deep` if too
+    /// many tables are nested.
     fn descend(&mut self, stack: &Stack, too_deep: &[u8]) -> Result<(), UnpackError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { Err(stack.raise_here(too_deep).into()) } else { Ok(()) }

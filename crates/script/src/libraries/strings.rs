@@ -35,7 +35,7 @@ fn offset(position: i64, len: usize) -> usize {
     usize::try_from(position.max(1) - 1).map_or(len, |offset| offset.min(len))
 }
 
-/// Returns the pattern up to its first zero byte.
+/// Returns the pattern up to its first zero byte, at which Lua's patterns end.
 #[inline]
 fn until_zero(pattern: &[u8]) -> &[u8] {
     match memchr::memchr(0, pattern) {
@@ -71,7 +71,7 @@ fn anchored<'a>([subject, pattern]: [&'a [u8]; 2]) -> (Texts<'a>, bool) {
     }
 }
 
-/// Converts the failure of a match to an error that is raised in Lua.
+/// Converts the failure of a pattern's match to an error that is raised in Lua.
 fn raise(stack: &Stack, failure: Failure<Raise>) -> Raise {
     match failure {
         Failure::Pattern(text) => stack.raise_here(text.as_bytes()),
@@ -89,11 +89,11 @@ fn with_matcher<'a, R>(stack: &'a Stack, work: impl FnOnce(&'a Stack, &mut Match
     result
 }
 
-/// The offsets of a match: its start and its end.
+/// The offsets of a pattern's match in the searched text: its start and its end.
 type Span = (usize, usize);
 
-/// Returns the first match of the pattern from offset `from` on; `None` if there is none. An
-/// anchored pattern matches only at `from`.
+/// Returns the offsets of the first match of the pattern from offset `from` of the searched text
+/// on; `None` if there is none. An anchored pattern matches only at `from`.
 fn search(
     stack: &Stack,
     matcher: &mut Matcher,
@@ -200,7 +200,8 @@ fn first_match(stack: &mut Stack) -> Returns {
     })
 }
 
-/// Pushes the captures of a match. If the pattern has none, pushes the whole match `whole`.
+/// Pushes the captures of a pattern's match. If the pattern has none, pushes the whole match
+/// `whole`.
 fn push_captures(stack: &Stack, matcher: &Matcher, subject: &[u8], whole: Option<Span>) -> Returns {
     let count = matcher.captures().len();
     if count == 0 {
@@ -217,7 +218,8 @@ fn push_captures(stack: &Stack, matcher: &Matcher, subject: &[u8], whole: Option
     Ok(count)
 }
 
-/// Pushes one capture of a match. If the pattern has no captures, the first one is the whole match.
+/// Pushes one capture of a pattern's match. If the pattern has no captures, the first one is the
+/// whole match.
 fn push_capture(
     stack: &Stack,
     matcher: &Matcher,
@@ -239,8 +241,8 @@ enum Captured {
     Position(usize),
 }
 
-/// Returns one capture of a match. If the pattern has no captures, the first one is the whole
-/// match. Returns the error's text if there is no such capture.
+/// Returns one capture of a pattern's match. If the pattern has no captures, the first one is the
+/// whole match. Returns the error's text if there is no such capture.
 fn captured(matcher: &Matcher, index: usize, whole: Span) -> Result<Captured, &'static [u8]> {
     let Some(capture) = matcher.captures().get(index) else {
         return if index == 0 { Ok(Captured::Text(whole)) } else { Err(b"invalid capture index") };
@@ -323,12 +325,12 @@ pub(super) fn gsub(stack: &mut Stack) -> Returns {
 /// The capacity above which a buffer of `gsub` is not kept for the next call, in bytes.
 const REPLACED_BYTES_KEPT_MAX: usize = 64 << 10;
 
-/// The progress of `gsub` in the subject.
+/// The progress of `gsub` in the text that it searches.
 #[derive(Default)]
 struct Cursor {
     from: usize,
     count: i32,
-    /// True if the search for matches has ended.
+    /// True if the search of `gsub` for matches has ended.
     is_over: bool,
 }
 
@@ -352,7 +354,7 @@ impl Cursor {
         Ok(found)
     }
 
-    /// Moves past a match that `gsub` has replaced.
+    /// Moves the search past a match that `gsub` has replaced.
     #[inline]
     fn pass(&mut self, (start, end): Span, (texts, is_anchored): (Texts<'_>, bool), out: &mut Vec<u8>) {
         self.count += 1;
@@ -406,8 +408,8 @@ fn replace_by_calls(
     Ok(cursor.count)
 }
 
-/// Appends `bytes` to a result that is not yet a Lua string. Raises an error if the result would
-/// exceed the memory limit.
+/// Appends `bytes` to the result `out`, which is not yet a Lua string. Raises an error if the
+/// result would exceed the memory limit.
 #[inline]
 fn append(stack: &Stack, out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Raise> {
     if out.capacity() - out.len() < bytes.len() {
@@ -417,7 +419,8 @@ fn append(stack: &Stack, out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Raise> {
     stack.work(bytes.len())
 }
 
-/// Appends the replacement of a match: the result of the function or table at stack index 3.
+/// Appends the replacement of a match by `gsub`: the result of the function or table at stack index
+/// 3.
 fn add_result(stack: &mut Stack, matcher: &Matcher, span: Span, out: &mut Vec<u8>) -> Result<(), Raise> {
     if stack.kind(3) == Type::Function {
         stack.push_value(3);
@@ -441,7 +444,8 @@ fn add_result(stack: &mut Stack, matcher: &Matcher, span: Span, out: &mut Vec<u8
     Ok(())
 }
 
-/// Appends a template text, in which `%1` stands for the first capture.
+/// Appends the replacement of a match by `gsub`: a template text, in which `%1` stands for the
+/// first capture.
 #[inline]
 fn add_template(
     stack: &Stack,
@@ -466,7 +470,7 @@ fn add_template(
     append(stack, out, template)
 }
 
-/// The maximum length of a chain of `__index` values that a lookup follows.
+/// The maximum length of a chain of `__index` metamethods that a lookup follows.
 const INDEX_STEPS_MAX: usize = 100;
 
 /// Replaces the key on top of the stack by its value in the table at stack index 3, following
@@ -538,7 +542,7 @@ fn rep(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// The number of bytes after which `rep` asks again if the script may continue.
+/// The number of bytes after which `string.rep` asks again if the script may continue.
 const PIECE_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

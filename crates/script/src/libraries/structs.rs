@@ -2,7 +2,7 @@
 
 use crate::lua::{Function, Raise, Returns, Stack, truncate};
 
-/// The functions of `struct`.
+/// The functions of the Lua table `struct`, by name.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
 
 /// The size of the largest integer that `struct` packs, in bytes.
@@ -63,7 +63,8 @@ impl Format {
         Ok(number as usize)
     }
 
-    /// Returns the number of padding bytes before the value of an option at offset `at`.
+    /// Returns the number of padding bytes before the value of an option of the `struct` format at
+    /// offset `at`.
     fn padding(&self, at: usize, option: u8, size: usize) -> usize {
         if size == 0 || option == b'c' {
             return 0;
@@ -72,7 +73,8 @@ impl Format {
         size.wrapping_sub(at & size.wrapping_sub(1)) & size.wrapping_sub(1)
     }
 
-    /// Handles an option of the format that has no value: sets the byte order or the alignment.
+    /// Handles an option of the `struct` format that has no value: sets the byte order or the
+    /// alignment.
     fn control(&mut self, stack: &Stack, option: u8) -> Result<(), Raise> {
         match option {
             b' ' => {}
@@ -224,7 +226,8 @@ fn to_unsigned(number: f64) -> u64 {
     if number >= HALF { (truncate(number - HALF) as u64) ^ (1 << 63) } else { truncate(number) as u64 }
 }
 
-/// Reads a packed integer as a number. It is signed if the option is a lowercase letter.
+/// Reads an integer that `struct` has packed as a number. It is signed if the option is a lowercase
+/// letter.
 fn integer(bytes: &[u8], format: &Format, option: u8) -> f64 {
     let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
     let value =

@@ -27,8 +27,8 @@ const ALL_BYTES_MAX: usize = 1 << 20;
 /// later.
 const AHEAD: usize = 4;
 
-/// The freed blocks of one size that are kept: addresses of live allocations with [`layout_of`]
-/// this size.
+/// The freed memory blocks of one size that are kept for later use: addresses of live allocations
+/// with [`layout_of`] this size.
 #[derive(Default)]
 struct Stack(Vec<NonNull<u8>>);
 
@@ -40,7 +40,7 @@ pub(super) struct Blocks {
     kept_bytes: Cell<usize>,
 }
 
-/// Returns the size of the blocks in the stack with the index `size`, in bytes.
+/// Returns the size of the kept blocks in the stack with the index `size`, in bytes.
 fn block_bytes(size: usize) -> usize {
     (size + 1) * STEP_BYTES
 }
@@ -56,7 +56,8 @@ impl Blocks {
         Self { stacks: UnsafeCell::new(std::array::from_fn(|_| Stack::default())), kept_bytes: Cell::new(0) }
     }
 
-    /// Returns a block of `len` bytes, where `len` is at least 1; null if there is no memory.
+    /// Returns a memory block of `len` bytes, where `len` is at least 1; null if there is no
+    /// memory.
     pub(super) fn allocate(&self, len: usize) -> *mut u8 {
         match self.reuse(len) {
             Some(block) => block.as_ptr(),
@@ -65,7 +66,8 @@ impl Blocks {
         }
     }
 
-    /// Returns a kept block of `len` bytes; `None` if there is none, or if `len` is 0.
+    /// Returns a block of `len` bytes from the kept ones; `None` if there is none, or if `len` is
+    /// 0.
     #[inline]
     pub(super) fn reuse(&self, len: usize) -> Option<NonNull<u8>> {
         let size = len.wrapping_sub(1) / STEP_BYTES;
@@ -137,7 +139,7 @@ impl Drop for Blocks {
     }
 }
 
-/// Makes the processor fetch memory that will be written soon.
+/// Makes the processor load into its cache a block of memory that will be written soon.
 #[inline]
 fn prefetch(block: *const u8) {
     #[cfg(target_arch = "x86_64")]

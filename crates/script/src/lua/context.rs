@@ -12,8 +12,8 @@ use crate::debug_state::DebugState;
 use crate::json_settings::Settings;
 use crate::pattern::Matcher;
 
-/// The number of bytes after which the server is asked if the script may continue. Writing this
-/// number of bytes takes about a millisecond.
+/// The number of allocated or processed bytes after which the server is asked if the script may
+/// continue. Writing this number of bytes takes about a millisecond.
 const WORKED_BYTES_MAX: usize = 4 << 20;
 
 /// A place in a script: the name of its source and the line number.
@@ -26,7 +26,7 @@ pub(crate) struct Context {
     pub(super) blocks: Blocks,
     /// The memory that Lua holds, in bytes.
     pub(super) used_bytes: Cell<usize>,
-    /// The memory limit of Lua's own code, in bytes; `usize::MAX` without a limit.
+    /// The memory limit for Lua's own code, in bytes; `usize::MAX` without a limit.
     pub(super) limit_bytes: Cell<usize>,
     /// The number of bytes allocated or processed since the server was last asked if the script may
     /// continue.
@@ -35,18 +35,19 @@ pub(crate) struct Context {
     /// own code runs: only then may the allocator refuse memory. The code outside of all calls
     /// counts as one function.
     pub(super) native_depth: Cell<u32>,
-    /// The server, while a script runs.
+    /// The interface to the server while a script runs; otherwise `None`.
     pub(super) commands: Cell<Option<NonNull<dyn Commands>>>,
     /// The reason why the script must end. `None` if it may continue. A stopped script raises an
     /// error again and again until it has ended.
     pub(super) stopped: Cell<Option<Stop>>,
     /// The protocol of the replies that the script gets, set by `redis.setresp`.
     pub(crate) protocol: Cell<Protocol>,
-    /// True while a library is being loaded. Only then may `redis.register_function` be called.
+    /// True while a library of functions is being loaded. Only then may `redis.register_function`
+    /// be called.
     pub(crate) loading: Cell<bool>,
-    /// True while a function of a library runs.
+    /// True while a function of a library (FCALL) runs.
     pub(crate) in_function: Cell<bool>,
-    /// The generator of `math.random`.
+    /// The state of the random number generator of `math.random`.
     pub(crate) rng: Cell<Rng>,
     /// The settings of the `cjson` table, as scripts have set them.
     pub(crate) json: Cell<Settings>,
@@ -57,8 +58,8 @@ pub(crate) struct Context {
     pub(crate) shells: RefCell<Vec<usize>>,
     /// The source and line where the script was stopped; `None` if it was not.
     pub(crate) stopped_at: RefCell<Option<Place>>,
-    /// The address in the thread's stack (not Lua's) where the run began, from which the used part
-    /// is measured.
+    /// The address in the thread's stack (not Lua's) where the script's run began, from which the
+    /// used part of that stack is measured.
     pub(crate) stack_start: Cell<usize>,
     /// The debugger's state, `None` unless the script is debugged.
     pub(crate) debugging: RefCell<Option<Box<DebugState>>>,
@@ -74,17 +75,17 @@ pub(crate) struct Context {
     pub(crate) registered: RefCell<crate::flags::Registered>,
 }
 
-/// The state of `math.random`: the 48 bits of `lrand48`.
+/// The state of the random number generator of `math.random`: the 48 bits of `lrand48`.
 #[derive(Clone, Copy)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// Creates the generator that `drand48` uses without a seed.
+    /// Creates the random number generator in the state that `drand48` has without a seed.
     pub(crate) fn unseeded() -> Self {
         Self(0x1234_abcd_330e)
     }
 
-    /// Creates a generator from a seed, as `srand48` does.
+    /// Creates the random number generator from a seed, as `srand48` does.
     pub(crate) fn new(seed: i32) -> Self {
         Self((u64::from(seed as u32) << 16) | 0x330e)
     }
@@ -123,7 +124,7 @@ impl Context {
         }
     }
 
-    /// Calls `ask` with the server's interface; returns `None` if no script runs.
+    /// Calls `ask` with the interface to the server; returns `None` if no script runs.
     pub(crate) fn with_commands<R>(&self, ask: impl FnOnce(&mut dyn Commands) -> R) -> Option<R> {
         let mut commands = self.commands.take()?;
         // SAFETY: `State::with_commands` stored this address, and borrows its target mutably until
@@ -133,7 +134,8 @@ impl Context {
         Some(result)
     }
 
-    /// Asks the server, in the middle of long work, if the script may continue.
+    /// Asks the server, in the middle of long work, if the script may continue. Returns `Err` if it
+    /// must end.
     pub(crate) fn interrupt(&self) -> Result<(), Stop> {
         self.worked_bytes.set(0);
         if let Some(stop) = self.stopped.get() {
@@ -149,7 +151,7 @@ impl Context {
     }
 
     /// Counts bytes that were allocated or processed. After [`WORKED_BYTES_MAX`], asks the server
-    /// if the script may continue, and begins to count anew.
+    /// if the script may continue (`Err` if it must end), and begins to count anew.
     #[inline]
     pub(super) fn work(&self, len_bytes: usize) -> Result<(), Stop> {
         let worked = self.worked_bytes.get().saturating_add(len_bytes);

@@ -12,16 +12,17 @@ use crate::commands::{Commands, Stop};
 #[derive(Debug)]
 pub(crate) struct Raise;
 
-/// The result of a function: on success, the number of values on top of the stack that it returns.
+/// The result of a function of ours that Lua calls: on success, the number of values on top of the
+/// stack that it returns.
 pub(crate) type Returns = Result<usize, Raise>;
 
 /// A function of ours, in Rust, that Lua can call.
 pub(crate) type Function = fn(&mut Stack) -> Returns;
 
-/// A function that the hook calls in a state whose lines are watched.
+/// A function that Lua's hook calls in a Lua state whose lines are watched.
 pub(crate) type OnEvent = fn(&mut Stack, HookEvent) -> Result<(), Raise>;
 
-/// The reason why a hook is called.
+/// The reason why Lua calls its hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookEvent {
     /// The script begins to run a line.
@@ -55,7 +56,7 @@ pub(crate) struct CallFrame {
 pub(crate) struct Stack {
     pub(super) l: *mut ffi::lua_State,
     context: NonNull<Context>,
-    /// The number of values for which Lua has room: up to it, a push needs no check.
+    /// The number of values on the stack for which Lua has room: up to it, a push needs no check.
     spare_top: i32,
 }
 
@@ -113,7 +114,7 @@ impl Stack {
         unsafe { self.context.as_ref() }
     }
 
-    /// Calls `ask` with the server; returns `None` if no script runs.
+    /// Calls `ask` with the interface to the server; returns `None` if no script runs.
     pub(crate) fn with_commands<R>(
         &mut self,
         ask: impl FnOnce(&mut Self, &mut dyn Commands) -> R,
@@ -134,9 +135,10 @@ impl Stack {
         count as i32
     }
 
-    /// Returns the type of a value as Lua's number for it.
+    /// Returns the type of the stack's value at `place` as Lua's number for it.
     ///
     /// # Safety
+    ///
     /// `place` is between 1 and the top.
     #[inline]
     unsafe fn kind_at(&self, place: c_int) -> c_int {
@@ -171,7 +173,7 @@ impl Stack {
         unsafe { ffi::lua_settop(self.l, top) }
     }
 
-    /// Returns true if there is room for `count` more values; Lua allows 8,000.
+    /// Returns true if Lua's stack has room for `count` more values; Lua allows 8,000.
     pub(crate) fn has_room(&self, count: i32) -> bool {
         // SAFETY: the state is live; no memory is refused while our code runs.
         unsafe { ffi::lua_checkstack(self.l, count) != 0 }
@@ -246,7 +248,8 @@ impl Stack {
         })
     }
 
-    /// Returns the number at `index`. A string is converted if it is the text of a number.
+    /// Returns the number at `index` of the stack; `None` for other values. A string is converted
+    /// if it is the text of a number.
     pub(crate) fn number(&self, index: i32) -> Option<f64> {
         let place = self.place(index)?;
         // SAFETY: there is a value.
@@ -260,8 +263,8 @@ impl Stack {
         if self.kind(index) == Type::String { self.text(index) } else { None }
     }
 
-    /// Returns the bytes of a string. Replaces a number on the stack by its text, so it must not be
-    /// used on the keys of `next`.
+    /// Returns the bytes of the string at `index`; `None` for other values. Replaces a number on
+    /// the stack by its text, so it must not be used on the keys of `next`.
     pub(crate) fn text(&self, index: i32) -> Option<&[u8]> {
         let place = self.place(index)?;
         let mut len = 0;
@@ -300,7 +303,7 @@ impl Stack {
         self.place(index).is_some_and(|place| unsafe { ffi::lua_iscfunction(self.l, place) } != 0)
     }
 
-    /// Returns `#` of a string or table, without metamethods.
+    /// Returns the length (`#`) of a string or table, without metamethods.
     pub(crate) fn len(&self, index: i32) -> usize {
         // SAFETY: there is a value.
         self.place(index).map_or(0, |place| unsafe { ffi::lua_objlen(self.l, place) })
@@ -371,7 +374,8 @@ impl Stack {
         unsafe { ffi::lua_type(self.l, Self::upvalue_place(at)) != ffi::LUA_TNONE }
     }
 
-    /// Returns the bytes of an upvalue that is a string or a number.
+    /// Returns the bytes of an upvalue of the running function; `None` unless it is a string or a
+    /// number.
     pub(crate) fn upvalue_bytes(&self, at: i32) -> Option<&[u8]> {
         let place = Self::upvalue_place(at);
         let mut len = 0;
@@ -386,13 +390,13 @@ impl Stack {
         Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
     }
 
-    /// Returns an upvalue that is a number, or 0.
+    /// Returns the number in an upvalue of the running function; 0 if the upvalue is not a number.
     pub(crate) fn upvalue_number(&self, at: i32) -> f64 {
         // SAFETY: a place of an upvalue that is not there gives 0.
         unsafe { ffi::lua_tonumber(self.l, Self::upvalue_place(at)) }
     }
 
-    /// Pops a value and stores it in an upvalue that the running function has.
+    /// Pops a value and stores it in an upvalue of the running function.
     pub(crate) fn replace_upvalue(&mut self, at: i32) {
         self.existing(-1);
         let place = Self::upvalue_place(at);
@@ -542,12 +546,14 @@ impl Stack {
 
     // Calling.
 
-    /// Calls the function below its arguments, in protected mode.
+    /// Calls the function below its arguments on the stack, in protected mode, for `results`
+    /// results.
     pub(crate) fn call(&mut self, args: i32, results: i32) -> Result<(), Raise> {
         self.call_with_handler(args, results, 0)
     }
 
-    /// Calls the function below its arguments; on an error, calls the function at `handler`.
+    /// Calls the function below its arguments on the stack; on an error, calls the function at
+    /// `handler`.
     pub(crate) fn call_with_handler(&mut self, args: i32, results: i32, handler: i32) -> Result<(), Raise> {
         assert!(args >= 0 && results >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -561,7 +567,8 @@ impl Stack {
         if status == 0 { Ok(()) } else { Err(Raise) }
     }
 
-    /// Calls the function below its arguments, in protected mode; returns the number of results.
+    /// Calls the function below its arguments on the stack, in protected mode. Returns the number
+    /// of results.
     pub(crate) fn call_for_all(&mut self, args: i32) -> Result<i32, Raise> {
         self.call_for_all_with_handler(args, 0)
     }
@@ -580,7 +587,8 @@ impl Stack {
         if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
     }
 
-    /// Pops a table: the new global variables of a function and of functions that it creates.
+    /// Pops a table and makes it the global variables of a function and of the functions that it
+    /// creates.
     pub(crate) fn set_environment(&mut self, function: i32) {
         let place = self.existing(function);
         assert!(self.kind(-1) == Type::Table, "global variables are a table");
@@ -589,7 +597,7 @@ impl Stack {
         unsafe { ffi::lua_setfenv(self.l, place) };
     }
 
-    /// Compiles Lua text, never bytecode, and pushes the function or the error.
+    /// Compiles a Lua text, never bytecode, and pushes the compiled function or the error.
     pub(crate) fn load(&mut self, text: &[u8], name: &CStr) -> Result<(), Raise> {
         // 0x1b is the first byte of bytecode. After a space, it is read as text.
         let escaped;
@@ -612,7 +620,7 @@ impl Stack {
 
     // Errors.
 
-    /// Pushes `text` as the error. The running function raises it by returning the result.
+    /// Pushes `text` as an error. The running function raises it by returning the result.
     pub(crate) fn raise(&self, text: &[u8]) -> Raise {
         // A function that raises an error ends, so the values that it pushed can make room for the
         // error.
@@ -624,7 +632,8 @@ impl Stack {
         Raise
     }
 
-    /// Does as [`Self::raise`], with the place of the function's caller in Lua before `text`.
+    /// Pushes `text` as an error, preceded by the place of the function's caller in Lua. The
+    /// running function raises it by returning the result.
     pub(crate) fn raise_here(&self, text: &[u8]) -> Raise {
         if !self.has_room(4) && self.top() > 4 {
             self.drop_top(4);
@@ -637,7 +646,8 @@ impl Stack {
         Raise
     }
 
-    /// Raises an error that says which argument is wrong, and `text` as the reason.
+    /// Pushes an error that names the wrong argument, with `text` as the reason. The running
+    /// function raises it by returning the result.
     pub(crate) fn raise_argument(&self, argument: i32, text: &str) -> Raise {
         let Some(mut info) = self.info(0, c"n") else {
             return self.raise_here(format!("bad argument #{argument} ({text})").as_bytes());
@@ -667,7 +677,8 @@ impl Stack {
         self.raise_argument(argument, &text)
     }
 
-    /// Records the reason `stop` with source and line, and raises an error that ends the script.
+    /// Records the reason `stop` with source and line, and pushes an error that ends the script
+    /// when it is raised.
     pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
         self.note_stop();
         self.context().stop(stop);
@@ -682,7 +693,8 @@ impl Stack {
         })
     }
 
-    /// Counts bytes that a function processes. After 4 MiB, asks if the script may continue.
+    /// Counts bytes that a function of ours processes. After 4 MiB, asks the server if the script
+    /// may continue; `Err` if it must end.
     #[inline]
     pub(crate) fn work(&self, len_bytes: usize) -> Result<(), Raise> {
         self.context().work(len_bytes).map_err(|_| {
@@ -691,7 +703,7 @@ impl Stack {
         })
     }
 
-    /// Raises an error if allocating `len_bytes` more would exceed the memory limit.
+    /// Returns an error to raise if allocating `len_bytes` more would exceed the memory limit.
     pub(crate) fn claim(&self, len_bytes: usize) -> Result<(), Raise> {
         let context = self.context();
         if context.used_bytes.get().saturating_add(len_bytes) > context.limit_bytes.get() {
@@ -709,12 +721,13 @@ impl Stack {
         }
     }
 
-    /// Raises an error if the script was stopped. The script may have caught the last such error.
+    /// Returns an error to raise if the script was stopped. The script may have caught the last
+    /// such error.
     pub(crate) fn raise_if_stopped(&self) -> Result<(), Raise> {
         if self.context().stopped.get().is_some() { Err(self.raise(STOPPED)) } else { Ok(()) }
     }
 
-    /// Returns true if too much of the thread's stack is used for a further coroutine.
+    /// Returns true if too much of the thread's stack (not Lua's) is used for a further coroutine.
     pub(crate) fn is_deep(&self) -> bool {
         const USED_BYTES_MAX: usize = 256 << 10;
         self.context().stack_start.get().abs_diff(stack_address()) > USED_BYTES_MAX
@@ -742,15 +755,16 @@ impl Stack {
         Some(CallFrame { is_c, source, line: info.currentline })
     }
 
-    /// Returns the name by which the function at a level was called, if it has one.
+    /// Returns the name by which the function at a level of the call stack was called; `None` if it
+    /// has none.
     pub(crate) fn function_name_at(&self, level: i32) -> Option<Vec<u8>> {
         let info = self.info(level, c"n")?;
         // SAFETY: `lua_getinfo` with "n" has set it.
         (!info.name.is_null()).then(|| unsafe { text_of(info.name) }.to_vec())
     }
 
-    /// Pushes local variable number `at` (from 1) of the function at a level, and returns its name.
-    /// Returns `None`, and pushes nothing, after the last.
+    /// Pushes local variable number `at` (from 1) of the function at a level of the call stack, and
+    /// returns its name. Returns `None`, and pushes nothing, after the last.
     pub(crate) fn push_local(&self, level: i32, at: i32) -> Option<Vec<u8>> {
         self.reserve(1);
         let info = self.info(level, c"S")?;
@@ -760,7 +774,8 @@ impl Stack {
         (!name.is_null()).then(|| unsafe { text_of(name) }.to_vec())
     }
 
-    /// Pushes a global variable, or nil. Reads the table itself, not its read-only shell.
+    /// Pushes the global variable called `name`, or nil. Reads the table itself, not its read-only
+    /// stand-in (shell).
     pub(crate) fn push_global(&mut self, name: &[u8]) {
         self.reserve(1);
         // SAFETY: there is room.
@@ -857,7 +872,8 @@ unsafe extern "C-unwind" fn script_call_native(l: *mut ffi::lua_State) -> c_int 
     unsafe { ffi::lua_error(l) }
 }
 
-/// Runs a function of ours; returns -1 to raise the value on top. A panic ends the process here.
+/// Runs a function of ours that Lua calls; returns -1 to raise the value on top of the stack. A
+/// panic ends the process here.
 ///
 /// # Safety
 /// Called by `script_call_native` only.
@@ -896,7 +912,7 @@ unsafe extern "C" fn run_native(l: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// Handles the hook, about every 10,000 instructions: raises an error if the script must end.
+/// Handles Lua's hook, about every 10,000 instructions: raises an error if the script must end.
 pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     // SAFETY: Lua called with its live state.
     if unsafe { may_go_on(l) } {
@@ -925,18 +941,20 @@ unsafe extern "C" fn may_go_on(l: *mut ffi::lua_State) -> bool {
     false
 }
 
-/// Sets the hook to be called every `instructions` instructions.
+/// Sets Lua's hook to be called every `instructions` instructions.
 ///
 /// # Safety
+///
 /// The state is live.
 pub(super) unsafe fn set_hook(l: *mut ffi::lua_State, instructions: c_int) {
     // SAFETY: the caller's.
     unsafe { ffi::lua_sethook(l, Some(hook), ffi::LUA_MASKCOUNT, instructions) };
 }
 
-/// Sets the hook at its usual interval.
+/// Sets Lua's hook to be called at its usual interval.
 ///
 /// # Safety
+///
 /// The state is live.
 pub(super) unsafe fn set_usual_hook(l: *mut ffi::lua_State) {
     // SAFETY: the caller's.
@@ -955,7 +973,7 @@ unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lu
     unsafe { ffi::lua_error(l) }
 }
 
-/// Handles a hook event. Returns false, with an error on top, if the script must end.
+/// Handles an event of Lua's hook. Returns false, with an error on top, if the script must end.
 ///
 /// # Safety
 /// Called by `line_hook` only.
@@ -989,9 +1007,10 @@ unsafe extern "C" fn run_line_hook(l: *mut ffi::lua_State, event: c_int) -> bool
     done.is_ok()
 }
 
-/// Sets the hook of a state whose lines are watched.
+/// Sets Lua's hook in a state whose lines are watched.
 ///
 /// # Safety
+///
 /// The state is live.
 pub(super) unsafe fn set_line_hook(l: *mut ffi::lua_State) {
     let mask = ffi::LUA_MASKLINE | ffi::LUA_MASKCOUNT;

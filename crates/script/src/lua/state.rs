@@ -26,7 +26,7 @@ const LEFT_ALONE_BYTES_MAX: usize = 4 << 20;
 /// another one.
 const GROWTH_MAX: usize = 4;
 
-/// PUC Lua's own libraries that a state loads, by name.
+/// The libraries of PUC Lua itself that a state loads: the function that opens each, and its name.
 const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8]); 6] = [
     (ffi::luaopen_base, b""),
     (ffi::luaopen_table, b"table"),
@@ -59,13 +59,13 @@ impl State {
         Self { l, context, stack, left_bytes: 0 }
     }
 
-    /// Returns the Lua stack of the state, outside of all calls of functions.
+    /// Returns the stack of the Lua state, outside of all calls of functions.
     pub(crate) fn stack(&mut self) -> &mut Stack {
         &mut self.stack
     }
 
-    /// Resets the data about the last run, and calls `work`. During the call, scripts can use the
-    /// server.
+    /// Resets the data about the last run of a script, and calls `work`. During the call, scripts
+    /// can use the server through `commands`.
     pub(crate) fn with_commands<R>(
         &mut self,
         commands: &mut dyn Commands,
@@ -93,7 +93,7 @@ impl State {
         result
     }
 
-    /// Returns the place where the last script was stopped: source and line.
+    /// Returns the source and line where the last script was stopped; `None` if it was not.
     pub(crate) fn stopped_at(&self) -> Option<(Vec<u8>, i32)> {
         self.context().stopped_at.borrow().clone()
     }
@@ -103,7 +103,7 @@ impl State {
         self.context().stopped.get()
     }
 
-    /// Returns the data that this crate keeps beside the Lua state.
+    /// Returns the data that this crate keeps for the Lua state.
     pub(crate) fn context(&self) -> &Context {
         // SAFETY: it lives as long as `self`.
         unsafe { self.context.as_ref() }
@@ -167,7 +167,7 @@ impl State {
     }
 }
 
-/// A guard that, when dropped, removes the server's address from the context.
+/// A guard that, when dropped, removes the interface to the server from the context.
 struct Forget(NonNull<Context>);
 
 impl Drop for Forget {

@@ -8,8 +8,8 @@ use super::stack::Stack;
 
 // unit.c
 unsafe extern "C" {
-    /// Returns nonzero if the value at `place` is a table with `count` array slots, no hash part
-    /// and no metatable.
+    /// Returns nonzero if the value at the stack index `place` is a table with `count` array slots,
+    /// no hash part and no metatable.
     fn script_is_list(l: *const ffi::lua_State, place: c_int, count: c_int) -> c_int;
 }
 

@@ -11,11 +11,11 @@ use stdx::ByteQueue;
 use crate::extremes::{call, functions, seed};
 use crate::server::{Server, options};
 
-/// The number of sessions in a run.
+/// The number of debug sessions in a run of the test.
 const SESSIONS: usize = 1_000;
-/// The maximum number of commands in a session.
+/// The maximum number of commands in a debug session.
 const COMMANDS_MAX: usize = 12;
-/// The memory limit of a state, in bytes.
+/// The memory limit of a Lua state, in bytes.
 const MEMORY_MAX: usize = 32 << 20;
 
 /// The scripts that are debugged.
@@ -102,7 +102,7 @@ const BROKEN: &[&str] = &[
     "\r\n\r\n",
 ];
 
-/// A client that sends its input in pieces and then closes the connection.
+/// A debugging client that sends its input in pieces and then closes the connection.
 struct Player {
     pieces: VecDeque<Vec<u8>>,
     asked: u32,

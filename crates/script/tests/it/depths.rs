@@ -1,24 +1,25 @@
 //! Tests of scripts and libraries of extreme depth and length. The parser, calls, metamethods,
 //! error handlers and the libraries each have a limit. Every program must end with values or an
-//! error, and the state must still be able to run scripts afterwards.
+//! error, and the Lua state must still be able to run scripts afterwards.
 
 use resp::Protocol;
 use script::Vm;
 
 use crate::server::{Server, eval, options};
 
-/// Depths and lengths, around the limits of Lua (200 levels of C, 200 locals, 250 registers, 8,000
-/// values of C, 20,000 calls).
+/// Depths and lengths of the programs, around the limits of Lua (200 levels of C, 200 locals, 250
+/// registers, 8,000 values of C, 20,000 calls).
 const SIZES: &[usize] = &[0, 1, 2, 60, 199, 200, 201, 255, 256, 8001, 20_000, 70_000];
 /// The size above which the compiled code of a program takes much of a state's memory. The test
 /// then continues with a new state.
 const LONG: usize = 10_000;
-/// The memory limit of a state, in bytes.
+/// The memory limit of a Lua state, in bytes.
 const MEMORY_MAX: usize = 16 << 20;
 /// The number of calls of `Commands::interrupt` that let a program continue; the next one ends it.
 const PATIENCE: u32 = 20;
 
-/// Nested syntax: a text before, a repeated part, the middle, a repeated part, and a text after.
+/// Nested syntax of programs: a text before, a repeated part, the middle, a repeated part, and a
+/// text after.
 const SYNTAX: &[[&str; 5]] = &[
     ["return ", "(", "1", ")", ""],
     ["return ", "{", "", "}", ""],
@@ -175,7 +176,8 @@ fn server() -> Server {
     Server { patience: Some(PATIENCE), ..Server::default() }
 }
 
-/// Runs `program` as a script and as the code of a library, and checks that the state works.
+/// Runs `program` as a script and as the code of a library, and checks that the Lua state still
+/// works.
 fn check(vm: &mut Vm, program: &str) {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let reply = eval(vm, &mut server(), program.as_bytes(), protocol);

@@ -13,7 +13,7 @@ const PATIENCE: u32 = 20;
 /// The maximum CPU time between two calls of [`Commands::interrupt`] in a debug build. It is long
 /// because a huge value is made in one step.
 const GAP_MAX: Duration = Duration::from_millis(500);
-/// The maximum memory that Lua may hold at the end, in bytes.
+/// The maximum memory that Lua may hold after an endless script was ended, in bytes.
 const MEMORY_MAX: usize = 8 << 20;
 
 /// A server that measures the longest CPU time between two calls of [`Commands::interrupt`].

@@ -10,13 +10,14 @@ use script::Vm;
 
 use crate::server::{Server, eval, options};
 
-/// The total number of calls in a run.
+/// The total number of function calls in a run of the test.
 const CALLS: usize = 20_000;
 /// The number of function calls that run on one Lua state, before a new one is created.
 const CALLS_PER_STATE: usize = 500;
-/// The number of calls of `Commands::interrupt` that let a call continue; the next one ends it.
+/// The number of calls of `Commands::interrupt` that let a function call continue; the next one
+/// ends it.
 const PATIENCE: u32 = 20;
-/// The memory limit of a state, in bytes: enough for texts of megabytes, and exceeded by longer
+/// The memory limit of a Lua state, in bytes: enough for texts of megabytes, and exceeded by longer
 /// ones.
 const MEMORY_MAX: usize = 32 << 20;
 /// The maximum number of arguments of a function call.

@@ -7,7 +7,7 @@ use stdx::ByteQueue;
 
 use crate::server::{Server, options};
 
-/// A script that returns everything that scripts can see of both tables, as text.
+/// A script that returns everything that scripts can see of `KEYS` and `ARGV`, as text.
 const PROBE: &[u8] = b"local out = {}
 for _, list in ipairs({KEYS, ARGV}) do
   local all = {}
@@ -59,7 +59,8 @@ fn run(vm: &mut Vm, program: &[u8], keys: &[&[u8]], args: &[&[u8]]) -> String {
     }
 }
 
-/// Scripts whose results depend on the layout of the tables where Lua does not define the results.
+/// Scripts whose results depend on the layout of the tables `KEYS` and `ARGV`, because Lua does not
+/// define the results.
 const EXTENDERS: &[&str] = &[
     "KEYS[8] = 'x' return #KEYS",
     "KEYS[4] = 'x' ARGV[6] = 'y' return {#KEYS, #ARGV}",
@@ -100,8 +101,8 @@ fn a_script_sees_its_own_keys_and_arguments_and_nothing_of_others() {
     }
 }
 
-/// Checks that a script returns the same in a used state as in a new one. This includes results
-/// that Lua does not define, and the place of an error.
+/// Checks that a script that uses `KEYS` and `ARGV` returns the same in a used Lua state as in a
+/// new one. This includes results that Lua does not define, and the place of an error.
 #[test]
 fn what_a_script_does_to_its_lists_has_the_results_that_it_has_in_a_new_state() {
     let mut rng = fastrand::Rng::with_seed(2);

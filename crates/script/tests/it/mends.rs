@@ -89,7 +89,7 @@ fn issue_33_all_bytes_of_a_text_are_hashed() {
 /// The reply of Redis 8.0.2 to the program that adds eight long keys to a table.
 const ORDER: &str = "$8 48271635";
 
-/// Returns the shortest CPU time of three calls of `work`.
+/// Returns the shortest of the CPU times of three calls of `work`.
 fn cpu_time(mut work: impl FnMut()) -> Duration {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -103,8 +103,8 @@ fn cpu_time(mut work: impl FnMut()) -> Duration {
     times.min().expect("three")
 }
 
-/// Checks that work of eight times the size takes far less than 64 times the CPU time, so it is not
-/// quadratic.
+/// Checks that `work` with eight times the size takes far less than 64 times the CPU time, so it is
+/// not quadratic.
 fn check_linear(name: &str, work: impl Fn(usize)) {
     let (short, long) = (cpu_time(|| work(4_000)), cpu_time(|| work(32_000)));
     assert!(long < short * 30, "{name}: {short:?}, and {long:?} for eight times the length");

@@ -17,7 +17,8 @@ fn libraries_do_what_those_of_redis_do() {
     check(include_str!("libraries.txt"));
 }
 
-/// Checks each pattern on a short text, which Lua's own matcher handles, and on a long one.
+/// Checks each pattern of the file on a short text, which Lua's own matcher handles, and on a long
+/// one, which ours handles.
 #[test]
 fn patterns_and_other_functions_of_texts_and_tables_do_what_those_of_redis_do() {
     check(include_str!("patterns.txt"));

@@ -12,10 +12,11 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The number of round trips of the cache line in one try. They take at most a millisecond, unless
-/// they are interrupted.
+/// The number of round trips of the cache line in one try of the measurement. They take at most a
+/// millisecond, unless they are interrupted.
 const TRIPS: u32 = 2000;
-/// The number of tries. Only the fastest try counts, because interruptions slow down a try.
+/// The number of tries of the measurement. Only the fastest try counts, because interruptions slow
+/// down a try.
 const TRIES: usize = 20;
 
 /// A number that shares its cache line, and the neighbor line that processors fetch with it, with
@@ -57,8 +58,8 @@ pub fn round_trip_ns() -> Option<f64> {
     })
 }
 
-/// Returns the mean round trip of one try in nanoseconds. Returns `None` if the thread on the far
-/// core has ended.
+/// Returns the mean time of a round trip of the cache line in one try, in nanoseconds. Returns
+/// `None` if the thread on the other core has ended.
 fn one_try_ns(line: &Line, is_gone: impl Fn() -> bool) -> Option<f64> {
     let begin = Instant::now();
     for _ in 0..TRIPS {

@@ -9,8 +9,8 @@ use std::fmt;
 use super::core_distance;
 use super::table::Figures;
 
-/// The ratio that separates far from near. Cores are far from each other if their round trip takes
-/// more than this many times the shortest one seen.
+/// The ratio that separates far from near cores. Cores are far from each other if a cache line's
+/// round trip takes more than this many times the shortest one seen.
 pub const FAR_TIMES: f64 = 3.0;
 
 /// The distance between the cores of the machine during a run.
@@ -63,8 +63,8 @@ impl Runs {
         Self { looks, by_server: (0..servers).map(|_| Vec::new()).collect(), least_trip_ns: f64::INFINITY }
     }
 
-    /// Runs `measure` once and adds its figures to the runs of server number `server`. Returns the
-    /// error of `measure` if it fails.
+    /// Runs the benchmark `measure` once and adds its figures to the runs of server number
+    /// `server`. Returns the error of `measure` if it fails.
     pub fn add<E>(&mut self, server: usize, measure: impl FnOnce() -> Result<Figures, E>) -> Result<(), E> {
         // If the distance cannot be measured, for example with a single core, all runs count as
         // near.
@@ -106,7 +106,7 @@ impl Runs {
         self.by_server.iter().map(|runs| runs.iter().filter(at).map(|run| run.figures).collect()).collect()
     }
 
-    /// Returns true if, at some distance, each server has at least `count` runs.
+    /// Returns true if, at some distance of the cores, each server has at least `count` runs.
     pub fn are_enough(&self, count: usize) -> bool {
         let at = |distance: &Distance| self.at(*distance, self.least_trip_ns);
         Distance::ALL.iter().any(|distance| at(distance).iter().all(|runs| runs.len() >= count))

@@ -25,7 +25,7 @@ use table::{Figures, Row};
 /// The servers that are compared with Saker if they are on PATH.
 const PEERS: &[&str] = &["redis-server", "valkey-server"];
 /// The maximum number of rounds with `--by-distance`, as a multiple of `--rounds`. Rounds end
-/// earlier once every server has enough runs at one distance.
+/// earlier once every server has enough runs at one distance of the cores.
 const MORE_ROUNDS_TIMES: u32 = 4;
 /// The minimum number of runs that each server must have at a distance with `--by-distance`.
 /// Otherwise the table has no row for this distance.
@@ -211,7 +211,7 @@ fn measure(
     figures.with_context(|| format!("redis-benchmark printed no figures for {test}: {output}"))
 }
 
-/// Returns the command line that repeats this measurement, without `--write`.
+/// Returns the command line that repeats this benchmark, without `--write`.
 fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut kept = Vec::new();
@@ -228,7 +228,7 @@ fn command_line() -> String {
     format!("cargo xtask {}", kept.join(" "))
 }
 
-/// Describes the settings of the measurement in a sentence.
+/// Describes the settings of the benchmark in a sentence: its rounds, clients and requests.
 fn setting(arguments: &BenchArguments, least_trip_ns: f64) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let distances = if arguments.by_distance {

@@ -30,7 +30,7 @@ impl Figures {
         })
     }
 
-    /// Returns the median of each figure over `runs`, which must not be empty.
+    /// Returns the median of each figure over `runs` of redis-benchmark, which must not be empty.
     pub fn median(runs: Vec<Self>) -> Self {
         let median_of = |figure: fn(&Self) -> f64| {
             let mut values: Vec<f64> = runs.iter().map(figure).collect();
@@ -72,14 +72,15 @@ pub fn section(command: &str, setting: &str, rows: &[Row]) -> String {
     text
 }
 
-/// Puts `section` into the file at `path`. It replaces the section with the same heading, or is
-/// appended at the end.
+/// Puts `section`, the table of a benchmark, into the file at `path`. It replaces the section with
+/// the same heading, or is appended at the end.
 pub fn write(path: &Path, section: &str) -> Result<()> {
     let old = if path.exists() { fs::read_to_string(path)? } else { String::new() };
     fs::write(path, placed(&old, section)).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns `page` with `section` added, or with the section of the same heading replaced.
+/// Returns `page`, the text of a Markdown file, with `section` added, or with the section of the
+/// same heading replaced.
 fn placed(page: &str, section: &str) -> String {
     let heading = section.lines().next().unwrap_or_default();
     let lines: Vec<&str> = page.lines().collect();

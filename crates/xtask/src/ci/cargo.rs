@@ -84,7 +84,7 @@ fn models(session: &Session, prefix: &str) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// Returns the paths in `folder`, or nothing if there is no such folder.
+/// Returns the paths of the entries in `folder`, or nothing if there is no such folder.
 fn entries(folder: PathBuf) -> Result<Vec<PathBuf>> {
     match fs::read_dir(&folder) {
         Ok(entries) => Ok(entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?),

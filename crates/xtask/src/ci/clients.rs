@@ -219,8 +219,8 @@ pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Resu
     }
 }
 
-/// Runs redis-cli with `arguments` and with `input` on its standard input. Returns its output and
-/// its error output.
+/// Runs redis-cli with `arguments` and with `input` on its standard input. Returns its standard
+/// output and its error output.
 fn cli_says(cli: &Path, server: &ServerProcess, arguments: &[&str], input: &str) -> Result<String> {
     let mut command = Command::new(cli);
     command.args(["-p", &server.port().to_string()]).args(arguments);

@@ -22,8 +22,8 @@ const SOAK_SECONDS: u64 = 60;
 /// The number of connections in the test with misbehaving clients; half of them misbehave. Runs by
 /// hand use ten times as many.
 const CROWD: &str = "1000";
-/// The time allowed for a program beyond the requested duration: to start servers, and to shrink
-/// the commands that show a difference.
+/// The time allowed for a comparing program beyond the requested duration: to start servers, and to
+/// shrink the commands that show a difference.
 const SLACK: Duration = Duration::from_secs(720);
 
 /// Runs every script of tests/cmd against the release server, on each backend.

@@ -32,7 +32,7 @@ use crate::release;
 /// The time limit of each wait for jobs of one framework: many times the duration of the slowest
 /// run.
 const RUN_LIMIT: Duration = Duration::from_secs(900);
-/// The interval between two reads of the ledger.
+/// The interval between two reads of the ledger, in which workers record the jobs that they did.
 const POLL: Duration = Duration::from_millis(10);
 /// The number of workers of each framework.
 const WORKERS: usize = 3;
@@ -72,8 +72,8 @@ struct Framework {
     /// The maximum number of jobs that the framework may lose at one kill. It is above 0 for
     /// frameworks that remove a job from the server before they do or record the job.
     lost_per_kill_max: usize,
-    /// The time without a newly finished job after which the run ends. Used only for frameworks
-    /// that may lose jobs.
+    /// The time without a newly finished job after which the framework's run ends. Used only for
+    /// frameworks that may lose jobs.
     quiet: Duration,
 }
 
@@ -167,7 +167,7 @@ pub fn run(session: &Session, arguments: &CrashArguments) -> Result<bool> {
 struct Report {
     /// The numbers of the jobs that were never done.
     lost: Vec<usize>,
-    /// The number of times that a job was done that had been done before.
+    /// The number of times that a worker did a job that had been done before.
     again: usize,
     /// The longest time from the sending of a job until it was first done.
     latest: Duration,
@@ -220,7 +220,7 @@ impl Drop for Group {
     }
 }
 
-/// The run of one framework on one server: their processes and files.
+/// The run of one framework on one server, in which both are killed: their processes and files.
 struct Crashes<'a> {
     server_words: &'a [String],
     words: Vec<String>,

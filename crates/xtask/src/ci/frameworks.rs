@@ -16,9 +16,11 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The time limit of one run of a program: forty times its duration when nothing else runs.
+/// The time limit of one run of a framework's test program: forty times its duration when nothing
+/// else runs.
 const RUN_LIMIT: Duration = Duration::from_secs(1200);
-/// The number of different seeds. Each seed fits the integer types of all languages.
+/// The number of different seeds for the test programs. Each seed fits the integer types of all
+/// languages.
 const SEEDS: u64 = 1 << 31;
 
 /// A test program for a framework. It takes the server's port, a database and a seed as arguments.
@@ -104,7 +106,8 @@ pub fn ruby(session: &Session) -> Result<Outcome> {
     side_by_side(session, &[Program { name: "sidekiq", words, environment: vec![] }])
 }
 
-/// Runs all programs in parallel on one server, once on each backend of the server's event loop.
+/// Runs all test programs in parallel on one server, once on each backend of the server's event
+/// loop.
 fn side_by_side(session: &Session, programs: &[Program]) -> Result<Outcome> {
     let seed = session.seed % SEEDS;
     on_each_back_end(session, |server| {

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use crate::progress::Session;
 use crate::shell;
 
-/// The time limit of fetching a language's libraries, and of building with them.
+/// The time limit of fetching a language's libraries, and of building client programs with them.
 const PREPARE_LIMIT: Duration = Duration::from_secs(2400);
 /// The Python packages that the client programs need, at fixed versions.
 const PYTHON_PACKAGES: &[&str] = &[

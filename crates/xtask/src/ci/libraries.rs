@@ -13,7 +13,7 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The time limit of one run of a program.
+/// The time limit of one run of a client library's test program.
 const RUN_LIMIT: Duration = Duration::from_secs(480);
 
 /// Runs the test program of the Go library go-redis.
@@ -42,8 +42,8 @@ pub fn jedis(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// Runs `program` with `arguments` and the server's port, on each backend of the server's event
-/// loop and over TLS. `log` is the name of the log.
+/// Runs the test program `program` with `arguments` and the server's port, on each backend of the
+/// server's event loop and over TLS. `log` is the name of the log.
 fn drive(session: &Session, log: &str, program: &Path, arguments: &[&str]) -> Result<Outcome> {
     let run = |more: &[&str]| {
         let mut command = Command::new(program);

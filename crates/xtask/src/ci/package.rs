@@ -20,7 +20,7 @@ const READY_LIMIT: Duration = Duration::from_secs(40);
 /// The interval between two reads of the server's log.
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// Runs the step: builds the package and checks it.
+/// Runs the step of CI: builds the Debian package and checks it.
 pub fn step(session: &Session) -> Result<Outcome> {
     let deb = package::build(session)?;
     let root = session.target.join("package/installed");
@@ -41,8 +41,8 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("not checked: {}", missing.join("; "))))
 }
 
-/// The result of a check of the package. The inner error names the program that is missing for the
-/// check.
+/// The result of a check of the Debian package. The inner error names the program that is missing
+/// for the check.
 type Checked = Result<Result<(), String>>;
 
 fn logged(session: &Session, command: &mut Command) -> Result<String> {

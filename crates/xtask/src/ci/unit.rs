@@ -23,7 +23,7 @@ const TESTS_PER_CORE: usize = 3;
 /// The time limit of a test program, many times its usual time. A program that exceeds it is stuck.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(1500);
 
-/// The environment variables of all test programs.
+/// The environment variables with which all test programs run.
 type Environment = Arc<BTreeMap<&'static str, OsString>>;
 
 /// Runs the step: every test of the workspace, in the debug profile, with its output on the
@@ -78,12 +78,12 @@ pub fn step(session: &Session) -> Result<Outcome> {
     }))
 }
 
-/// A test program that cargo has built.
+/// A test program that cargo has built from the workspace.
 #[derive(Clone)]
 struct Program {
     /// The folder of the program's package, in which its tests run.
     folder: PathBuf,
-    /// The name of the crate or integration test.
+    /// The name of the crate or integration test from which the program was built.
     target: String,
     file: PathBuf,
 }
@@ -124,7 +124,7 @@ impl Program {
     }
 }
 
-/// The fields of cargo's build messages that are used here.
+/// The fields of cargo's build messages that are used to find the test programs.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
@@ -144,7 +144,7 @@ struct Profile {
     test: bool,
 }
 
-/// Builds all test programs and returns them in the order of their packages.
+/// Builds all test programs of the workspace and returns them in the order of their packages.
 fn programs(session: &Session) -> Result<Vec<Program>> {
     let mut command = shell::cargo(session);
     command.args(["test", "--workspace", "--locked", "--no-run"]);

@@ -3,10 +3,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// Adapts the links in `text` to the package. `text` is the Markdown file `from` of the repository,
-/// installed as `to`. `installed` is a list of (path in the repository, path in the package). A
-/// link to a listed file is changed to its path in the package. Of a link to another file, only the
-/// link's text remains.
+/// Adapts the links in `text` to the Debian package. `text` is the Markdown file `from` of the
+/// repository, installed as `to`. `installed` is a list of (path in the repository, path in the
+/// package). A link to a listed file is changed to its path in the package. Of a link to another
+/// file, only the link's text remains.
 pub fn relinked(text: &str, from: &str, to: &str, installed: &[(&str, &str)]) -> String {
     let mut pieces = text.split("](");
     let mut relinked = pieces.next().unwrap_or_default().to_owned();

@@ -36,7 +36,7 @@ const TOOLS: &[(&str, &str)] = &[
 const PAGES_LIMIT: Duration = Duration::from_secs(240);
 const PACK_LIMIT: Duration = Duration::from_secs(480);
 
-/// The files of the repository, each with its installed path.
+/// The files of the repository that the Debian package contains, each with its installed path.
 const COPIED: &[(&str, &str)] = &[
     ("packaging/saker.conf", "etc/saker/saker.conf"),
     ("packaging/debian/logrotate", "etc/logrotate.d/saker-server"),
@@ -57,7 +57,7 @@ const COPIED: &[(&str, &str)] = &[
     ("packaging/prometheus/alerts.yml", "usr/share/doc/saker-server/examples/alerts.yml"),
     ("packaging/prometheus/alerts_test.yml", "usr/share/doc/saker-server/examples/alerts_test.yml"),
 ];
-/// The generated pages, each with its installed path.
+/// The generated pages that the Debian package contains, each with its installed path.
 const PAGES: &[(&str, &str)] = &[
     ("saker.conf.5", "usr/share/man/man5/saker.conf.5"),
     ("saker-bench.1", "usr/share/man/man1/saker-bench.1"),
@@ -80,7 +80,7 @@ const PAGES: &[(&str, &str)] = &[
     ("saker-check.fish", "usr/share/fish/vendor_completions.d/saker-check.fish"),
     ("saker-copy.fish", "usr/share/fish/vendor_completions.d/saker-copy.fish"),
 ];
-/// The crates of the installed programs.
+/// The crates of the programs that the Debian package installs.
 const PROGRAMS: &[&str] = &["server", "bench", "check", "copy"];
 /// The files of the package's folder DEBIAN besides `control`, with their permissions.
 const CONTROL: &[(&str, u32)] =
@@ -101,7 +101,7 @@ pub fn run(session: &Session) -> Result<bool> {
     Ok(true)
 }
 
-/// Builds the package from the release binaries. Returns its path.
+/// Builds the Debian package from the release binaries. Returns its path.
 pub fn build(session: &Session) -> Result<PathBuf> {
     for (program, package) in TOOLS {
         shell::ensure(session, program, package).map_err(|missing| anyhow!(missing))?;
@@ -152,8 +152,8 @@ pub fn build(session: &Session) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// Returns the package's version from Debian's changelog. Returns an error if the version does not
-/// belong to the present version of Saker.
+/// Returns the package's version from its Debian changelog. Returns an error if the version does
+/// not belong to the present version of Saker.
 fn version(session: &Session) -> Result<String> {
     let changelog = session.root.join("packaging/debian/changelog");
     let mut parse = Command::new("dpkg-parsechangelog");
@@ -190,7 +190,7 @@ fn logged(session: &Session, command: &mut Command) -> Result<String> {
     shell::run_logged(session, "package", command, PACK_LIMIT)
 }
 
-/// Copies `from` to `to` with the permissions `mode`. Creates missing folders.
+/// Copies the file `from` to `to`, with the permissions `mode`. Creates missing folders.
 fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::create_dir_all(to.parent().context("a file in the root")?)?;
     fs::copy(from, to).with_context(|| format!("cannot install {}", from.display()))?;

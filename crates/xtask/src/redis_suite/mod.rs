@@ -33,16 +33,17 @@ use crate::{peer, release, server, shell};
 use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
-/// The time limit of a run of all units. A unit that has not ended by then counts as failed.
+/// The time limit of a run of all units of Redis' suite. A unit that has not ended by then counts
+/// as failed.
 const LIMIT: Duration = Duration::from_secs(3600);
 /// The time in seconds without a finished test after which the suite gives up a unit. The longest
 /// test (unit/obuf-limits) fills a socket's buffers by thousands of requests one after the other.
 /// It takes about 25 s, and over a minute if the cores are far from each other or busy.
 const UNIT_STALL_S: u32 = 300;
-/// The interval between two checks whether a running unit has ended.
+/// The interval between two checks whether a running unit of the suite has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The number of ports reserved for a unit: for the suite's own processes and for the servers that
-/// it starts.
+/// The number of ports reserved for a unit of the suite: for the suite's own processes and for the
+/// servers that it starts.
 const PORTS_PER_UNIT: u16 = 100;
 /// The first port that runs of the suite use. It is below the kernel's range of ports for clients.
 /// Each of up to [`RUNS_AT_ONCE`] simultaneous runs has [`PORTS_PER_RUN`] ports of its own; the
@@ -107,7 +108,7 @@ pub fn step(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// Returns the [`Repeat`] of one unit that failed.
+/// Returns the way to repeat one unit of the suite that failed.
 fn repeat(unit: String) -> Repeat {
     let arguments = SuiteArguments { only: vec![unit.clone()], ..SuiteArguments::default() };
     let run = Box::new(move |session: &Session| {
@@ -128,7 +129,7 @@ pub fn run(session: &Session, arguments: &SuiteArguments) -> Result<bool> {
     Ok(sum.is_good())
 }
 
-/// The files and programs that a run needs besides the server.
+/// The files and programs that a run of Redis' suite needs besides the server.
 struct Suite {
     /// The folder of the suite's sources.
     source: PathBuf,
@@ -186,7 +187,8 @@ fn prepare_tls(session: &Session, source: &Path, tclsh: &Path) -> Result<Result<
     Ok(Ok(()))
 }
 
-/// Runs the chosen units, as many in parallel as there are cores, and prints a line for each.
+/// Runs the chosen units of the suite, as many in parallel as there are cores, and prints a line
+/// for each.
 fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Result<UnitOutcome> {
     let list = SkipList::read(&session.root.join("tests/redis-suite/skip.toml"))?;
     list.check_reasons(&arguments.unskip)?;
@@ -224,7 +226,7 @@ fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Re
     Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The state that the units of one run share.
+/// The state that the units of one run of the suite share.
 struct Run<'a> {
     session: &'a Session,
     suite: &'a Suite,
@@ -235,7 +237,7 @@ struct Run<'a> {
     end: Instant,
 }
 
-/// A set of tests of one unit that run together on one server setting.
+/// The tests of one unit of the suite that run together on a server with the same options.
 struct Pass<'a> {
     /// The folder, laid out like the suite's own, in which the tests run.
     folder: &'a Path,
@@ -265,8 +267,8 @@ fn folder_name(unit: &str, mode: Mode) -> String {
 }
 
 impl Run<'_> {
-    /// Runs the unit that has index `at` in the run. Most of its tests run with the usual number of
-    /// threads; the tests that need one thread run separately.
+    /// Runs the unit of the suite that has index `at` in the run. Most of its tests run with the
+    /// usual number of threads; the tests that need one thread run separately.
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
         let one_thread = self.list.one_thread_tests(unit);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The results of the tests of one unit, or of several units together.
+/// The results of the tests of one unit of Redis' suite, or of several units together.
 #[derive(Default, Debug)]
 pub struct UnitOutcome {
     passed: usize,
@@ -60,7 +60,7 @@ impl UnitOutcome {
         outcome
     }
 
-    /// Adds the counts and failures of another unit.
+    /// Adds the counts and failures of another unit to these.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.left_out += other.left_out;

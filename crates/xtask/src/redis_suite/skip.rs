@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// The way in which the suite gets the servers for a unit.
+/// The way in which Redis' suite gets the servers for a unit of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -93,7 +93,7 @@ impl SkipList {
         Ok(all.into_iter().filter(chosen).collect())
     }
 
-    /// Returns an error if one of `names` is not a reason of the list.
+    /// Returns an error if one of `names` is not the name of a reason in the list.
     pub fn check_reasons(&self, names: &[String]) -> Result<()> {
         for name in names {
             if !self.reasons.contains_key(name) {

@@ -21,7 +21,8 @@ const RELEASE: &str = "bookworm";
 const DEBIAN: &str = "http://deb.debian.org/debian";
 /// The file with the keys of Debian's archive, as Debian installs it.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// The time limit of each step: fetching the lists, fetching the package, and unpacking.
+/// The time limit of each step to get the suite: fetching the package lists, fetching the package,
+/// and unpacking it.
 const LIMIT: Duration = Duration::from_secs(480);
 
 /// A change to a file of the suite, made when the suite is unpacked.
@@ -361,7 +362,7 @@ const INNER_REPLICA: &str = "start_server {args replica} {";
 const OUTER: &str = "start_server {tags {\"repl external:skip\"}} {";
 const OUTER_REPLICA: &str = "start_server {tags {\"repl external:skip\"} args replica} {";
 
-/// Changes that make units with replicas shorter, or that leave parts of them out.
+/// Changes to the suite that make units with replicas shorter, or that leave parts of them out.
 const SHORTER: &[Adaptation] = &[
     Adaptation {
         file: "tests/integration/replication.tcl",
@@ -459,7 +460,8 @@ pub fn fetch(session: &Session) -> Result<Result<PathBuf, String>> {
     Ok(Ok(source))
 }
 
-/// Makes an adaptation at each place of its text, whose number must be in `expected`.
+/// Replaces the text of an adaptation in the suite at `source`, wherever it occurs. The number of
+/// its places must be in `expected`.
 fn adapt(source: &Path, adaptation: &Adaptation, expected: RangeInclusive<usize>) -> Result<()> {
     let path = source.join(adaptation.file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -68,8 +68,8 @@ pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
 /// The folder of the patches whose bugs the simulation of replication links must find.
 const LINKS_FOLDER: &str = "crates/replicate/planted";
 
-/// Runs the tests with simulated replication links on the sources with a bug planted. Returns true
-/// if a test finds the bug.
+/// Runs the tests of simulated replication links on the sources with the bug `name` planted.
+/// Returns true if a test fails, which means that it finds the bug.
 fn links_find(tree: &Tree<'_>, target: &Path, name: &str) -> Result<bool> {
     let mut command = Command::new("cargo");
     command.current_dir(&tree.path).env("CARGO_TARGET_DIR", target);

@@ -14,7 +14,7 @@ use super::tree::Tree;
 /// The maximum number of findings listed for a crate that is over its allowance.
 const LISTED_MAX: usize = 20;
 
-/// The kinds of findings about a doc comment.
+/// The kinds of violations that the words of a doc comment can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// The comment begins with a word of `comments.first_words`.

@@ -38,7 +38,7 @@ pub struct Config {
     pub banned_word: Vec<BannedWord>,
 }
 
-/// An entry for a file with unsafe code.
+/// An entry of `tidy.toml` for a file with unsafe code.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnsafeModule {
@@ -92,20 +92,20 @@ pub struct Pure {
     pub except: Vec<PureException>,
 }
 
-/// A file in which a pure crate may name a forbidden path.
+/// An entry of `tidy.toml` for a file in which a pure crate may name a forbidden path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PureException {
-    /// The path of the file.
+    /// The path of the file that may name a forbidden path.
     pub path: String,
     /// The entry of [`Pure::never`] that the file may name.
     pub names: String,
-    /// The reason of the exception.
+    /// The reason why the file may name the forbidden path.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
 
-/// A function or struct over a limit. It may not grow.
+/// An entry of `tidy.toml` for a function or struct over a limit. It may not grow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Oversize {
@@ -121,7 +121,7 @@ pub struct Oversize {
     pub reason: String,
 }
 
-/// A file that is longer than the limit.
+/// An entry of `tidy.toml` for a file that is longer than the limit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongFile {
@@ -132,7 +132,8 @@ pub struct LongFile {
     pub reason: String,
 }
 
-/// A circle of modules that import each other. The number of modules in it may not grow.
+/// An entry of `tidy.toml` for a circle of modules that import each other. The number of modules in
+/// it may not grow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleCycle {

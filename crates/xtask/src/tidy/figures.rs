@@ -82,7 +82,7 @@ fn percentile(sorted: &[usize], percent: usize) -> Option<usize> {
     sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied()
 }
 
-/// Formats a size with the name of the item that has it, or a dash for `None`.
+/// Formats the largest size with the name of the item that has it, or a dash for `None`.
 fn described(record: Option<&(usize, String)>) -> String {
     record.map_or_else(|| "-".into(), |(size, name)| format!("{size} {name}"))
 }

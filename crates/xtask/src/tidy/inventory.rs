@@ -88,7 +88,8 @@ enum Kind {
     Function,
 }
 
-/// Returns the files with shipped unsafe code and their uses of it, in the order of their paths.
+/// Returns the files with shipped unsafe code and their uses of unsafe code, in the order of their
+/// paths.
 fn all(tree: &Tree) -> Vec<(&Source, Vec<Unsafe>)> {
     let found = tree.sources.iter().map(|source| (source, uses(source)));
     found.filter(|(_, uses)| !uses.is_empty()).collect()

@@ -51,7 +51,8 @@ pub fn measure(source: &Source) -> Measured {
 
 #[derive(Default)]
 struct Visitor {
-    /// The types of the `impl` and `trait` blocks around the current item.
+    /// The types of the `impl` and `trait` blocks around the item that the visitor is in, the
+    /// innermost last.
     around: Vec<String>,
     /// True while the innermost `impl` implements a trait.
     implements_trait: bool,

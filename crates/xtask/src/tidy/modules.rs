@@ -142,8 +142,8 @@ fn steps(tokens: &[Token]) -> impl Iterator<Item = &str> {
     ats.take_while(move |&at| is_joined(at)).map(|at| tokens[at].text.as_str())
 }
 
-/// Returns the largest set of modules in which arrows lead from each module to every other. Returns
-/// `None` if there is no circle.
+/// Returns the largest circle of modules: arrows lead from each of them to every other, directly or
+/// over others. Returns `None` if there is no circle.
 fn largest_cycle(arrows: &Arrows) -> Option<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<String>> =
         arrows.keys().map(|from| (from, reachable(arrows, from))).collect();
@@ -154,7 +154,7 @@ fn largest_cycle(arrows: &Arrows) -> Option<BTreeSet<String>> {
     arrows.keys().map(cycle_of).filter(|cycle| cycle.len() > 1).max_by_key(BTreeSet::len)
 }
 
-/// Returns all modules that can be reached from `from` along the arrows.
+/// Returns all modules that can be reached from the module `from` along the arrows.
 fn reachable(arrows: &Arrows, from: &String) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];

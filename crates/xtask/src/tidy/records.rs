@@ -1,5 +1,5 @@
-//! Rules about the records of commands: the statics that declare each command, and the scripts that
-//! test it.
+//! Rules about the statics that declare commands (their records), and about the scripts that test
+//! commands.
 
 use syn::visit::{self, Visit};
 
@@ -35,10 +35,10 @@ pub fn every_command_has_a_script(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The record of a command: its name and its place in the sources.
+/// The static that declares a command: the name of the command and its place in the sources.
 struct Record {
     name: String,
-    /// The identifier of the static that holds the record.
+    /// The identifier of the static that declares the command.
     ident: String,
     path: String,
     line: usize,
@@ -49,13 +49,13 @@ struct Record {
 struct Records {
     path: String,
     found: Vec<Record>,
-    /// The (file, static) of each record that another record in the same file lists as
+    /// The (file, static) of each command that another static in the same file lists as
     /// `subcommands: &[&X, ..]`.
     subcommands: Vec<(String, String)>,
 }
 
 impl Records {
-    /// Returns true if the record is a subcommand: the script of its container covers it. A
+    /// Returns true if the static declares a subcommand: the script of its container covers it. A
     /// subcommand in another file than its container is recognized by its static's name:
     /// `MEMORY_USAGE` is called USAGE.
     fn is_subcommand(&self, record: &Record) -> bool {
@@ -80,7 +80,7 @@ impl Visit<'_> for Records {
         visit::visit_item_static(self, item);
     }
 
-    /// Skips `mod tests`, because records in it are samples.
+    /// Skips `mod tests`, because the statics in it are samples.
     fn visit_item_mod(&mut self, item: &syn::ItemMod) {
         if item.ident != "tests" {
             visit::visit_item_mod(self, item);
@@ -88,7 +88,7 @@ impl Visit<'_> for Records {
     }
 }
 
-/// Returns the text of `field` if it is `name: "text"`.
+/// Returns the text of a struct's `field` if it is `name: "text"`; otherwise `None`.
 fn name_field(field: &syn::FieldValue) -> Option<String> {
     match (&field.member, &field.expr) {
         (syn::Member::Named(member), syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }))
@@ -100,8 +100,8 @@ fn name_field(field: &syn::FieldValue) -> Option<String> {
     }
 }
 
-/// Returns the names of the statics in `field` if it is `subcommands: &[&A, &B]`; otherwise
-/// nothing.
+/// Returns the names of the statics in a struct's `field` if it is `subcommands: &[&A, &B]`;
+/// otherwise nothing.
 fn subcommand_idents(field: &syn::FieldValue) -> Vec<String> {
     let syn::Expr::Reference(list) = &field.expr else { return Vec::new() };
     let syn::Expr::Array(array) = &*list.expr else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! Rules about size. An entry in a list of exceptions may only get smaller.
+//! Rules about the sizes of functions, structs and files. An entry in a list of exceptions may only
+//! get smaller.
 
 use std::cmp::Ordering;
 
@@ -108,7 +109,7 @@ fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
 struct Limit<'a> {
     /// The maximum size without an entry in tidy.toml.
     max: usize,
-    /// The unit of the size, in the plural.
+    /// The unit of the limited size, in the plural: `lines`.
     unit: &'static str,
     /// The name of the list of exceptions in tidy.toml.
     list: &'static str,

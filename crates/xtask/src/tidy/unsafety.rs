@@ -51,8 +51,8 @@ pub fn unsafe_is_proven(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if the comment above the statement around line `at` (from 1) is a proof: it has a
-/// text after `SAFETY:`.
+/// Returns true if the comment above the statement around line `at` (from 1) is a proof that unsafe
+/// code is sound: it has a text after `SAFETY:`.
 fn has_proof(lines: &[&str], at: usize) -> bool {
     let proves = |line: &str| line.split_once("SAFETY:").is_some_and(|(_, proof)| !proof.trim().is_empty());
     let above = lines[..at - 1].iter().rev().map(|line| line.trim());
