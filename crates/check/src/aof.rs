@@ -34,7 +34,7 @@ use report::{CheckedFile, FileProblem, Place};
 pub use report::{CommandCount, FileReport, Fix, Problem, Report, Role, State, TouchedKey};
 pub use until::{Until, UntilError, Written, write_until};
 
-/// The maximum number of batches that wait to be counted: a few megabytes.
+/// The maximum number of batches of commands that wait to be counted: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 4;
 
 /// The options of a check of an append-only file.
@@ -130,8 +130,8 @@ fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::
     Ok(CheckedFile { report, problem })
 }
 
-/// Returns true if a file begins with an RDB part. Leaves the position at the beginning of the
-/// file.
+/// Returns true if a file of the append-only file begins with an RDB part. Leaves the read position
+/// at the beginning of the file.
 fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
     let mut first = Vec::new();
     file.take(9).read_to_end(&mut first)?;
@@ -139,8 +139,8 @@ fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
     Ok(starts_with_rdb(&first))
 }
 
-/// Reads the commands of a file to its end, while another thread counts them into `tally`. Returns
-/// the way in which the file ends.
+/// Reads the commands of one file to its end, while another thread counts them into `tally`.
+/// Returns the way in which the file ends.
 fn count(mut reader: Reader<&mut FileSource>, tally: &mut Tally) -> Result<End, AofError> {
     let (batches, to_count) = sync_channel(BATCHES_WAITING_MAX);
     let (counted, used) = channel();

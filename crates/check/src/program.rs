@@ -161,8 +161,8 @@ fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Prints the description of a cut or copy that was made, and returns true. If the files do not
-/// allow it, prints the reason and returns false.
+/// Prints the description of a cut or copy of append-only files that was made, and returns true. If
+/// the files do not allow it, prints the reason and returns false.
 fn of_files(result: Result<String, UntilError>) -> io::Result<bool> {
     match result {
         Ok(done) => print(&done).map(|()| true),

@@ -1,9 +1,9 @@
 //! `saker-check rdb`: reads a whole snapshot and reports on it.
 //!
 //! The work is divided as in a server that loads the file. One thread cuts the file into batches of
-//! whole keys. The other threads decode them, each with [`Facts`] of its own. At the end the facts
-//! are added up. The report does not depend on the number of threads. A broken value within a whole
-//! record does not end the check; a record whose end cannot be found does.
+//! whole keys. The other threads decode them, each with counts and findings of its own ([`Facts`]).
+//! At the end these are added up. The report does not depend on the number of threads. A broken
+//! value within a whole record does not end the check; a record whose end cannot be found does.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -34,7 +34,7 @@ pub use facts::Finding;
 pub use format::Format;
 pub use report::{Aux, Checksum, Database, Function, Module, Report, ReportedKey, Total, TypeOfKeys};
 
-/// The maximum number of batches that wait for a decoding thread: a few megabytes.
+/// The maximum number of batches of keys that wait for a decoding thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 
 /// The options of a check of an RDB file.
@@ -77,7 +77,7 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     Ok(report)
 }
 
-/// Reads the file and decodes its keys on all cores. Returns the counts and findings of each
+/// Reads the RDB file and decodes its keys on all cores. Returns the counts and findings of each
 /// decoding thread.
 fn read(
     source: &mut FileSource,
@@ -108,7 +108,7 @@ fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, 
     }
 }
 
-/// Counts the key of a decoded record. If its value is broken, adds a finding instead.
+/// Counts the key of a decoded record in `facts`. If its value is broken, adds a finding instead.
 fn take_record(facts: &mut Facts, record: &Record<'_>, decode: &DecodeOptions<'_>) {
     let (db, len_bytes) = (record.db as u64, record.len_bytes);
     let name = record.name.as_deref().unwrap_or_default();
@@ -155,19 +155,19 @@ fn element_count(value: &View<'_, Object>) -> u64 {
     }
 }
 
-/// The state of the thread that cuts the file into batches of whole keys.
+/// The state of the thread that cuts the RDB file into batches of whole keys.
 struct SplitterState {
     report: Report,
     /// The counts and findings about the parts of the file other than keys.
     facts: Facts,
-    /// The sections of the file by database: pairs of the offset at which a section begins and its
-    /// database.
+    /// The parts of the file with the keys of one database each: pairs of the offset at which a
+    /// part begins, and its database.
     databases: Vec<(u64, u64)>,
 }
 
 impl SplitterState {
     /// Cuts the file into batches of whole keys, and sends them to the decoding threads. Records
-    /// everything other than keys in this thread's report, counts and findings.
+    /// everything other than keys in the report, counts and findings of this thread.
     fn file(&mut self, source: &mut FileSource, batches: &SyncSender<Batch>) {
         let options =
             LoadOptions { versions: VersionCheck::Relaxed, checksum: true, unsupported: Unsupported::Kept };
@@ -268,7 +268,7 @@ impl SplitterState {
     }
 }
 
-/// The place in the file at which an error ended the reading.
+/// The place in the RDB file at which an error ended the reading.
 struct Broken {
     /// The database that was selected at the broken record.
     db: u64,
@@ -300,8 +300,8 @@ fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as i64)
 }
 
-/// Returns the default limits of a server for compact encodings. As in a server, larger collections
-/// are converted to other encodings.
+/// Returns the rules by which values are decoded, with a server's default limits for compact
+/// encodings. As in a server, larger collections are converted to other encodings.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = |entries_max| PackLimits { entries_max, value_len_bytes_max: 64 };
     Rules {

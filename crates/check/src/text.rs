@@ -55,7 +55,7 @@ pub(crate) fn key(bytes: &[u8]) -> String {
     text
 }
 
-/// Formats a character of a key, escaped if needed.
+/// Formats a character of a key for people, escaped if needed.
 fn shown(char: char) -> String {
     match char {
         '\n' => "\\n".to_owned(),
@@ -70,9 +70,9 @@ fn shown(char: char) -> String {
 /// The alignment of the texts in a table column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// To the left, for words.
+    /// The texts of the column are on its left side, for words.
     Left,
-    /// To the right, for numbers.
+    /// The texts of the column are on its right side, for numbers.
     Right,
 }
 

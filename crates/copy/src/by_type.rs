@@ -7,9 +7,10 @@ use resp::Value;
 
 use crate::key::Key;
 
-/// The number of elements in a part of a value that is copied by commands of its type.
+/// The number of elements in one part of a value, when a key is copied or compared by the commands
+/// of its type.
 const PART_COUNT: usize = 500;
-/// The number of bytes in a part of a string that is copied by APPEND.
+/// The number of bytes in one part of a string that is copied by APPEND.
 const PART_LEN_BYTES: usize = 1024 * 1024;
 
 /// A request to a server: the name of the command and its arguments.
@@ -36,7 +37,7 @@ fn ask_one(server: &mut dyn Ask, words: &[&[u8]]) -> Result<Value, String> {
     Ok(reply)
 }
 
-/// Sends `requests` to `server`. Returns an error for the first error reply, and ignores all other
+/// Sends `requests` to `server`. Returns the first error reply as an error, and ignores all other
 /// replies.
 fn tell(server: &mut dyn Ask, requests: &[Request]) -> Result<(), String> {
     if requests.is_empty() {
@@ -229,8 +230,9 @@ fn prefixed(words: &[Vec<u8>], more: Vec<Vec<u8>>) -> Request {
     words.iter().cloned().chain(more).collect()
 }
 
-/// Calls `part` with the elements of each part of a value: members, fields with values, members
-/// with scores. Ends early when `part` returns false, and returns its last result.
+/// Reads a value in parts from a server, and calls `part` with the elements of each: members,
+/// fields with values, members with scores. Ends early when `part` returns false, and returns its
+/// last result.
 fn for_parts(
     source: &mut dyn Ask,
     name: &[u8],
@@ -311,8 +313,8 @@ fn for_string_parts(
     }
 }
 
-/// Reads the times at which the fields in `pairs` expire. Returns `None` if the server does not
-/// know expiries of fields.
+/// Reads the times at which the hash fields in `pairs` (of field and value) expire. Returns `None`
+/// if the server does not know expiries of fields.
 fn field_expiries(server: &mut dyn Ask, name: &[u8], pairs: &[Vec<u8>]) -> Result<Option<Value>, String> {
     let count = pairs.len().div_ceil(2).to_string();
     let words = request(&[b"HPEXPIRETIME", name, b"FIELDS", count.as_bytes()]);
@@ -349,7 +351,7 @@ fn equal_field_expiries(
     Ok(of_source.is_none() || of_source == field_expiries(target, name, pairs)?)
 }
 
-/// Calls `part` with the entries of each part of a stream.
+/// Reads a stream in parts from a server, and calls `part` with the entries of each.
 fn for_stream_parts(
     source: &mut dyn Ask,
     name: &[u8],

@@ -24,8 +24,8 @@ pub enum Pushed {
     Full,
 }
 
-/// The changed keys that wait for a copy by one lane, which copies a share of all keys. The oldest
-/// change comes first.
+/// The changed keys of one lane that wait to be copied. A lane copies a share of all keys. The
+/// oldest change comes first.
 #[derive(Debug)]
 pub struct ChangedKeys {
     waiting: VecDeque<(u64, Rc<Key>)>,
@@ -68,12 +68,12 @@ impl ChangedKeys {
         Some(Rc::unwrap_or_clone(key))
     }
 
-    /// Returns the number of queued keys.
+    /// Returns the number of changed keys in the queue.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns true if no key is queued.
+    /// Returns true if the queue holds no changed key.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

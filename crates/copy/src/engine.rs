@@ -36,24 +36,26 @@ const WINDOW: usize = 512;
 const SCAN_COUNT: &[u8] = b"1000";
 /// The number of queued keys per lane up to which a scan continues.
 const QUEUED_MAX: usize = 2 * WINDOW;
-/// The number of unsent bytes to the target of a lane at which reading from its source is paused.
+/// The number of unsent bytes to the target of a lane at which the lane stops reading from the
+/// source.
 const UNSENT_LEN_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The shortest time between a change and the copy of its key, in nanoseconds.
+/// The shortest time between the change of a key and its copy, in nanoseconds.
 const CHANGE_AGE_NS: u64 = 20_000_000;
-/// The time without received bytes after which a connection is probed (TCP keepalive). So a lost
-/// network is noticed.
+/// The time without received bytes after which a connection is probed (TCP keepalive). So the loss
+/// of the network is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The longest time that one turn waits for events.
+/// The longest time that one turn of the event loop waits for events.
 const TURN_MAX: Duration = Duration::from_millis(10);
 /// The number of keys that wait for a copy or comparison by the commands of their types, at which
-/// no further keys are read.
+/// the lanes read no further keys.
 const SLOW_MAX: usize = 2000;
 /// The minimum length of a value that is received in a buffer of its own, in bytes.
 const LARGE_LEN_BYTES: usize = 256 * 1024;
 /// The pause of a lane after a server has replied that it is busy, in nanoseconds.
 const BUSY_NS: u64 = 200_000_000;
 
-/// The indices of the links (connections) that do not belong to a lane.
+/// The index of the link (connection) that scans the source. The constants after it are the indices
+/// of the link that scans the target, of the link for events, and of the first link of a lane.
 const SCAN_SOURCE: usize = 0;
 const SCAN_TARGET: usize = 1;
 const EVENTS: usize = 2;
@@ -68,13 +70,13 @@ pub struct Settings {
     pub databases: Vec<u32>,
     /// The number of databases of the target.
     pub databases_count: u32,
-    /// The maximum number of keys read per second.
+    /// The maximum number of keys read from the source per second; `None` for no limit.
     pub keys_per_second: Option<f64>,
-    /// The maximum number of payload bytes read per second.
+    /// The maximum number of payload bytes read from the source per second; `None` for no limit.
     pub bytes_per_second: Option<f64>,
     /// The maximum memory of all queues of changed keys together, in bytes.
     pub changed_len_bytes_max: usize,
-    /// The time for which a server may be unreachable.
+    /// The time for which a server may be unreachable before the copy fails.
     pub retry_for: Duration,
     /// True if the source is asked for keyspace events.
     pub has_events: bool,
@@ -82,7 +84,7 @@ pub struct Settings {
     pub dialect: Dialect,
 }
 
-/// The running copy: its connections, lanes, scans and counts.
+/// The running copy: its connections, lanes (each with a share of the keys), scans and counts.
 pub struct Engine {
     source: Server,
     target: Server,
@@ -109,8 +111,8 @@ pub struct Engine {
     pub refused: VecDeque<(Key, String)>,
     /// The keys that differ by digest or payload.
     pub different: VecDeque<Key>,
-    /// The differing keys that are watched for changes during a comparison. The value is true if
-    /// the key has changed.
+    /// The keys whose values differ and that are observed for changes during a comparison. The
+    /// value is true if the key has changed.
     pub suspects: std::collections::HashMap<Key, bool>,
     /// The counts for the summary of the copy.
     pub tally: Tally,
@@ -161,12 +163,12 @@ impl Engine {
         })
     }
 
-    /// Returns the time since the start, in nanoseconds.
+    /// Returns the time since the start of the copy, in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Begins to scan the source, and queues each key for `task`.
+    /// Begins to scan the source, and queues each key that it returns for `task`.
     pub fn scan_source(&mut self, databases: &[u32], task: Task) {
         self.source_scan = Scan::over(databases);
         self.source_task = task;
@@ -183,20 +185,21 @@ impl Engine {
         self.lanes[lane].push(task, key);
     }
 
-    /// Returns true if the scans are done and all their keys are handled.
+    /// Returns true if the scans are done and the lanes have handled all their keys.
     pub fn has_scanned(&self) -> bool {
         let has_keys = self.lanes.iter().any(|lane| lane.queued() > 0);
         self.source_scan.is_done() && self.target_scan.is_done() && !has_keys
     }
 
-    /// Returns the number of changed keys in queues, and the number of keys with unanswered
-    /// requests.
+    /// Returns the number of changed keys that wait in queues, and the number of keys with
+    /// unanswered requests.
     pub fn pending(&self) -> (usize, usize) {
         let changed = self.lanes.iter().map(|lane| lane.changed.len()).sum();
         (changed, self.lanes.iter().map(Lane::in_flight).sum())
     }
 
-    /// Runs one turn: connects, sends the due requests, and handles the received replies.
+    /// Runs one turn of the event loop: connects, sends the due requests, and handles the received
+    /// replies.
     ///
     /// # Errors
     /// A server refuses the copy as a whole, or is unreachable for too long.
@@ -256,7 +259,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the connections of a lane to source and target, if both are ready.
+    /// Returns the connections of a lane to source and target; `None` unless both are ready.
     fn ready_lane(&self, lane: usize) -> Option<(ConnId, ConnId)> {
         let [source, target] = [LANES + 2 * lane, LANES + 2 * lane + 1].map(|at| &self.links[at]);
         let is_ready = source.is_ready() && target.is_ready();
@@ -503,7 +506,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Counts a refused key, and prints it if few were refused before.
+    /// Counts a key that a server refused, described by `line`, and prints the line if few were
+    /// refused before.
     pub fn refuse(&mut self, line: &str) {
         if self.tally.refuse(line) {
             eprintln!("saker-copy: {line}");

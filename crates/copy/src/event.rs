@@ -7,8 +7,8 @@ use crate::key::Key;
 /// The pattern of the channels with the events of all databases.
 pub const PATTERN: &[u8] = b"__keyevent@*__:*";
 
-/// Events that report no change of the key's value: a read of a missing key, a new key (another
-/// event follows), an overwritten value and its changed type.
+/// The names of events that report no change of the key's value: a read of a missing key, a new key
+/// (another event follows), an overwritten value and its changed type.
 const IDLE: [&[u8]; 4] = [b"keymiss", b"new", b"overwritten", b"type_changed"];
 
 /// Returns the key of a keyspace event that reports a change; `None` for other messages.

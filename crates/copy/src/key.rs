@@ -17,8 +17,8 @@ impl Key {
         Self { db, name: name.into() }
     }
 
-    /// Returns the lane out of `lanes` that handles this key. A key always has the same lane, so
-    /// that its copies arrive in the order in which they were read.
+    /// Returns the index of the lane, out of `lanes`, that handles this key. A key always has the
+    /// same lane, so that its copies arrive in the order in which they were read.
     pub fn lane(&self, lanes: usize) -> usize {
         // FNV-1a: short, and spread well enough over a few lanes.
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);

@@ -18,7 +18,7 @@ use crate::key::Key;
 use crate::rate::Budget;
 use crate::verdict::{ExpiryForm, Facts, Method, Refusal};
 
-/// The maximum number of connections in a row that are lost before any of them gives a result.
+/// The maximum number of connections in a row that a lane loses before any of them gives a result.
 const FRUITLESS_RESETS_MAX: u32 = 10;
 
 /// The work that a lane has to do for one key.
@@ -37,7 +37,7 @@ pub enum Task {
 pub enum Outcome {
     /// The key was written to the target. Contains the length of its payload, in bytes.
     Copied(usize),
-    /// The source does not have the key, so it was removed from the target.
+    /// The source does not have the key, so the lane removed it from the target.
     Removed {
         /// True if the target had the key.
         was_there: bool,
@@ -48,7 +48,7 @@ pub enum Outcome {
     Equal,
     /// The value or the expiry differs between the servers.
     Different(Key),
-    /// The source has the key, so it stays on the target.
+    /// The source has the key, so the target keeps it.
     Kept,
 }
 
@@ -61,7 +61,7 @@ pub struct Dialect {
     pub method: Method,
 }
 
-/// A reply that the lane expects from the source.
+/// A reply that the lane expects from the source, and the key that it is about.
 #[derive(Debug)]
 enum AtSource {
     Select,
@@ -113,10 +113,11 @@ pub struct Lane {
     target: Side,
     at_source: VecDeque<AtSource>,
     at_target: VecDeque<AtTarget>,
-    /// The number of keys in `at_source` and `at_target`.
+    /// The number of keys whose replies the lane expects from either server: those in `at_source`
+    /// and `at_target`.
     in_flight: usize,
-    /// The number of results since the connections were last reset. `fruitless_resets` is the
-    /// number of successive resets without any result between them.
+    /// The number of results of tasks since the connections were last reset. `fruitless_resets` is
+    /// the number of successive resets without any result between them.
     results: u64,
     fruitless_resets: u32,
     comparing: VecDeque<Key>,
@@ -149,7 +150,7 @@ impl Lane {
         self.queued.push_back((task, key));
     }
 
-    /// Returns the number of queued keys of scans.
+    /// Returns the number of keys that scans have returned and that wait in the lane's queue.
     pub fn queued(&self) -> usize {
         self.queued.len()
     }
@@ -353,7 +354,7 @@ impl Lane {
 }
 
 /// Returns an outcome if `reply`, the reply to SELECT, is an error: then nothing of database `db`
-/// can be copied.
+/// can be copied. Otherwise returns `None`.
 fn refused_select(db: u32, reply: &Value) -> Option<Outcome> {
     let error = reply.as_bytes().filter(|_| reply.is_error())?;
     let text = format!("SELECT: {}", error.escape_ascii());
@@ -376,7 +377,7 @@ mod tests {
         Key::new(db, name.as_bytes())
     }
 
-    /// Takes the requests out of `bytes`, each as one line of words.
+    /// Removes the requests from `bytes` and returns each as one line of words.
     fn requests(bytes: &mut Vec<u8>) -> Vec<String> {
         let mut lines = Vec::new();
         let mut at = 0;

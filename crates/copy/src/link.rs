@@ -7,7 +7,7 @@ const RETRY_NS_MIN: u64 = 50_000_000;
 /// The maximum pause between two attempts to reconnect, in nanoseconds.
 const RETRY_NS_MAX: u64 = 2_000_000_000;
 
-/// The server to which a link connects.
+/// The server to which a connection of the copy leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The source, from which data is read.
@@ -17,7 +17,7 @@ pub enum End {
 }
 
 impl End {
-    /// Returns `source` or `target`.
+    /// Returns the name of the server for messages: `source` or `target`.
     pub fn name(self) -> &'static str {
         match self {
             End::Source => "source",
@@ -42,7 +42,7 @@ pub enum Role {
 pub enum State {
     /// There is no connection; `retry_ns` is the time of the next attempt.
     Down {
-        /// The time of the next attempt, in nanoseconds since the engine's start.
+        /// The time of the next attempt to connect, in nanoseconds since the engine's start.
         retry_ns: u64,
     },
     /// The connection is being opened, or awaits replies to its greeting.
@@ -57,7 +57,7 @@ pub enum State {
 /// A connection of the copy to the source or the target, with its purpose and its state.
 #[derive(Debug)]
 pub struct Link {
-    /// The server to which the link connects.
+    /// The server to which the connection leads.
     pub end: End,
     /// The purpose of the connection.
     pub role: Role,
@@ -65,9 +65,9 @@ pub struct Link {
     pub conn: Option<ConnId>,
     /// The state of the connection: down, greeting or ready.
     pub state: State,
-    /// The selected database; used only by links that scan.
+    /// The database selected on the connection; used only by links that scan.
     pub db: u32,
-    /// The number of failures since the link was last ready.
+    /// The number of failed connections since the link was last ready.
     failures: u32,
     /// The time of the first failure since the link was last ready, in nanoseconds since the
     /// engine's start.
@@ -75,7 +75,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Creates a link that connects at once.
+    /// Creates a link whose connection is opened at once.
     pub fn new(end: End, role: Role) -> Self {
         let state = State::Down { retry_ns: 0 };
         Self { end, role, conn: None, state, db: 0, failures: 0, failing_since_ns: 0 }

@@ -1,7 +1,7 @@
-//! The limits of keys and bytes per second.
+//! The limits of the keys and bytes per second that are read from the source.
 
-/// The time in seconds for which an unused rate is kept. So a pause is not followed by a long
-/// burst.
+/// The time in seconds for which an unused part of a rate limit is kept. So a pause is not followed
+/// by a long burst.
 const BURST_S: f64 = 0.05;
 
 /// An account of one rate limit, in keys or bytes: it fills with time, up to [`BURST_S`] seconds of
@@ -38,7 +38,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget with these limits; `None` is no limit.
+    /// Creates a budget with these limits per second; `None` is no limit.
     pub fn new(keys_per_second: Option<f64>, bytes_per_second: Option<f64>) -> Self {
         Self { keys: Account::new(keys_per_second), bytes: Account::new(bytes_per_second), filled_ns: 0 }
     }

@@ -1,4 +1,4 @@
-//! The counts of a copy, and its summary.
+//! The counts of a copy of data between servers, and its summary.
 
 use std::fmt::Write;
 

@@ -22,13 +22,13 @@ use crate::server::Server;
 use crate::setup::{self, Notify};
 use crate::verdict::Refusal;
 
-/// The maximum number of differing keys that are compared again one by one.
+/// The maximum number of differing keys that are compared again, one by one.
 const SUSPECTS_MAX: usize = 100_000;
 /// The maximum number of times that a differing key is copied and compared again.
 const ROUNDS: u32 = 5;
 /// The pause between two attempts to open a lost connection again.
 const REOPEN_EVERY: Duration = Duration::from_millis(100);
-/// The maximum time that the next comparison waits until all changed keys are copied.
+/// The maximum time for which the next comparison is delayed until all changed keys are copied.
 const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The treatment of data that the target has already.
@@ -49,7 +49,7 @@ pub enum Until {
     Copied,
     /// The copy follows changes until Ctrl-C, and ends after one comparison of all keys.
     Interrupted,
-    /// Once both servers are equal and no change waits.
+    /// The copy follows changes, and ends once both servers are equal and no changed key waits.
     Equal,
 }
 
@@ -160,7 +160,7 @@ fn check_target(source: &mut Client, target: &mut Client, options: &Options) -> 
     Ok(())
 }
 
-/// A running copy: its options, clients, engine and progress.
+/// A running copy of data: its options, clients, engine and progress.
 struct Copy<'a> {
     engine: Engine,
     source: Client,
@@ -169,13 +169,14 @@ struct Copy<'a> {
     dialect: Dialect,
     interrupt: &'a Interrupt,
     progress: &'a mut Progress,
-    /// The number of received signals above which the present phase ends.
+    /// The number of received signals (Ctrl-C) above which the present phase ends.
     signals_allowed: u32,
     /// The keys that the present comparison has found to differ.
     differing: HashSet<Key>,
     /// True if more keys differ than `differing` may hold ([`SUSPECTS_MAX`]).
     is_overflowing: bool,
-    /// The number of keys handled before the present phase, subtracted for its progress bar.
+    /// The number of keys handled before the present phase. It is subtracted for the phase's
+    /// progress bar.
     progress_base: u64,
 }
 
@@ -373,7 +374,7 @@ impl<'a> Copy<'a> {
         Ok(verdict(std::mem::take(&mut self.engine.suspects), &self.differing))
     }
 
-    /// Copies refused keys by the commands of their types, or reports them.
+    /// Copies the keys that a server refused by the commands of their types, or reports them.
     fn handle_refused(&mut self) -> Result<(), String> {
         while let Some((key, error)) = self.engine.refused.pop_front() {
             if !self.options.rewrites {
@@ -396,8 +397,8 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Compares keys whose digests or payloads differ again, by the commands of their types. The
-    /// formats of two servers may differ although the values are equal.
+    /// Compares the keys whose digests or payloads differ again, now by the commands of their
+    /// types. The formats of two servers may differ although the values are equal.
     fn handle_different(&mut self) -> Result<(), String> {
         while let Some(key) = self.engine.different.pop_front() {
             if self.is_equal(&key).unwrap_or(false) {
@@ -443,7 +444,8 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Divides the keys that differ into those that changed during the comparison and the others.
+/// Divides the keys that differ into those that changed during the comparison and the others, whose
+/// difference is an error.
 fn verdict(suspects: HashMap<Key, bool>, differing: &HashSet<Key>) -> Comparison {
     let has_changed = |key: &&Key| suspects.get(*key) == Some(&true);
     let mut different: Vec<String> =

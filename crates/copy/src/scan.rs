@@ -1,5 +1,5 @@
-//! The state of a scan over databases. It keeps the cursor from which the scan continues, also
-//! after a lost connection.
+//! The state of a scan (SCAN) over databases. It keeps the cursor from which the scan continues,
+//! also after a lost connection.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use resp::Value;
 #[derive(Debug, Default)]
 pub struct Scan {
     databases: VecDeque<u32>,
-    /// The cursor of the first remaining database: the text from the server's last reply.
+    /// The cursor of SCAN in the first remaining database: the text from the server's last reply.
     cursor: Vec<u8>,
     is_waiting: bool,
 }
@@ -20,8 +20,8 @@ impl Scan {
         Self { databases: databases.iter().copied().collect(), cursor: b"0".to_vec(), is_waiting: false }
     }
 
-    /// Returns the next request, as a database and a cursor. `None` while a reply is awaited and
-    /// after the end.
+    /// Returns the next SCAN request, as a database and a cursor. `None` while a reply is awaited
+    /// and after the end.
     pub fn request(&mut self) -> Option<(u32, &[u8])> {
         let db = *self.databases.front()?;
         if std::mem::replace(&mut self.is_waiting, true) {
@@ -50,8 +50,8 @@ impl Scan {
         }
     }
 
-    /// Forgets the request whose reply was lost with the connection. The next one has the same
-    /// cursor.
+    /// Forgets the SCAN request whose reply was lost with the connection. The next request has the
+    /// same cursor.
     pub fn lost(&mut self) {
         self.is_waiting = false;
     }

@@ -24,9 +24,9 @@ const SYSTEM_ROOTS: [&str; 3] =
 pub struct TlsOptions {
     /// The file of a CA certificate that is trusted besides those of the system.
     pub ca: Option<PathBuf>,
-    /// True if any certificate of the server is accepted.
+    /// True if the client accepts any certificate of the servers.
     pub is_insecure: bool,
-    /// The files of the client's certificate and key.
+    /// The files of the client's certificate and key; `None` for no client certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -64,7 +64,8 @@ impl Server {
         self.tls.clone()
     }
 
-    /// Appends the first requests of a connection to `out`. Returns the number of replies to await.
+    /// Appends the first requests of a connection (such as AUTH) to `out`. Returns the number of
+    /// replies to await.
     pub fn greet(&self, out: &mut Vec<u8>) -> u32 {
         let Endpoint { user, password, .. } = &self.endpoint;
         match (user, password) {

@@ -12,13 +12,13 @@ use crate::verdict::{ExpiryForm, Method};
 /// The maximum number of databases that the search for their number tries.
 const DATABASES_MAX: u32 = 1 << 20;
 
-/// Returns the error text of `reply`, or `None` if it is not an error.
+/// Returns the error text of `reply`; `None` if the reply is not an error.
 fn error(reply: &Value) -> Option<String> {
     reply.is_error().then(|| reply.as_bytes().unwrap_or_default().escape_ascii().to_string())
 }
 
-/// Reads the databases with keys and their numbers of keys. Without the right to call INFO, that is
-/// database 0.
+/// Reads the databases with keys and their numbers of keys. Without the right to call INFO, returns
+/// database 0 only.
 pub fn databases(server: &mut Client) -> Result<Vec<(u32, u64)>, String> {
     let reply = server.one(&[b"INFO", b"keyspace"])?;
     if !reply.is_error() {
@@ -46,7 +46,8 @@ pub fn count_databases(server: &mut Client) -> Result<u32, String> {
     Ok(high)
 }
 
-/// Determines the forms of requests that both servers support.
+/// Determines the commands, known to both servers, by which expiries are read and values are
+/// compared.
 pub fn dialect(source: &mut Client, target: &mut Client) -> Result<Dialect, String> {
     let mut both_know = |words: &[&[u8]]| -> Result<bool, String> {
         Ok(!source.one(words)?.is_error() && !target.one(words)?.is_error())
@@ -56,7 +57,8 @@ pub fn dialect(source: &mut Client, target: &mut Client) -> Result<Dialect, Stri
     Ok(Dialect { expiry, method })
 }
 
-/// The option `notify-keyspace-events` of the source, if it was changed.
+/// The value that the option `notify-keyspace-events` of the source had before the copy, if the
+/// copy has changed it.
 #[derive(Debug)]
 pub struct Notify {
     before: Option<String>,

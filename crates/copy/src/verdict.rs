@@ -10,16 +10,16 @@ const FOOTER_LEN_BYTES: usize = 10;
 /// read at slightly different times.
 const TTL_TOLERANCE_MS: i64 = 2000;
 
-/// The way in which values are compared.
+/// The way in which the values of a key on both servers are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// By the digests that DEBUG DIGEST-VALUE computes.
+    /// The values are compared by the digests that DEBUG DIGEST-VALUE computes.
     Digest,
-    /// By DUMP, without the version and the checksum.
+    /// The values are compared by DUMP, without the version and the checksum.
     Payload,
 }
 
-/// The form in which both servers report the expiry of a key.
+/// The form in which both servers report the expiry of a key: a time or a time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryForm {
     /// The Unix time of expiry in milliseconds, by PEXPIRETIME.
@@ -47,12 +47,12 @@ impl ExpiryForm {
     }
 }
 
-/// The result of reading one key on one server, for a comparison.
+/// The state of a key on one server, as a comparison reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Facts {
-    /// The key does not exist.
+    /// The key does not exist on the server.
     Missing,
-    /// The key exists.
+    /// The key exists on the server.
     Present {
         /// The expiry of the key in the form of [`ExpiryForm`], in milliseconds; -1 for none.
         expiry: i64,
@@ -112,7 +112,7 @@ pub enum Refusal {
     Later,
     /// The server accepts no writes at all, so the copy must end.
     Fatal,
-    /// The server refuses this key only.
+    /// The server refuses this key only; the copy continues with the others.
     Key,
 }
 

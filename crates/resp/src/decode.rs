@@ -41,9 +41,9 @@ pub enum Value {
     BigNumber(Vec<u8>),
     /// A text for people, with its format: `=7 txt:abc`.
     Verbatim {
-        /// `txt` or `mkd`.
+        /// The format of the text, `txt` or `mkd`.
         format: [u8; 3],
-        /// The content without its format.
+        /// The text without its format.
         text: Vec<u8>,
     },
     /// An array: `*2 :1 :2`.
@@ -103,8 +103,8 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Decodes the reply at the start of `input`. Returns the reply and its length in bytes, or `None`
-/// if the reply is incomplete. O(bytes of the reply).
+/// Decodes the RESP reply at the start of `input`. Returns the reply and its length in bytes, or
+/// `None` if the reply is incomplete. O(bytes of the reply).
 ///
 /// Returns an error if the bytes cannot be the start of a reply.
 pub fn decode(input: &[u8]) -> Result<Option<(Value, usize)>, DecodeError> {
@@ -132,7 +132,7 @@ pub fn encode_request<A: AsRef<[u8]>>(args: &[A], out: &mut Vec<u8>) {
     }
 }
 
-/// The reason why decoding stops before the end of a value.
+/// The reason why decoding stops before the end of a value: the input is incomplete or wrong.
 enum Stop {
     Incomplete,
     Wrong(DecodeError),
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a length that must not be -1 from the input.
+    /// Takes a length that must not be -1 (null) from the input.
     fn some_len(&mut self) -> Result<usize, Stop> {
         match self.len()? {
             Some(len) => Ok(len),
@@ -304,12 +304,13 @@ impl Value {
         }
     }
 
-    /// Returns true for an error line and for an error that may hold any bytes.
+    /// Returns true if the value is an error: an error line, or an error that may hold any bytes.
     pub fn is_error(&self) -> bool {
         matches!(self, Value::Error(_) | Value::BulkError(_))
     }
 
-    /// Formats the value with `indent` blanks before every line except the first.
+    /// Formats the value as redis-cli does, with `indent` blanks before every line except the
+    /// first.
     fn print(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
         match self {
             Value::Simple(text) => write!(f, "{}", text.escape_ascii()),
@@ -337,8 +338,8 @@ impl Value {
     }
 }
 
-/// Formats the label of an element: its number, counted from 1, and `sign`. The labels of all `len`
-/// elements have the same width.
+/// Formats the label of an aggregate's element: its number, counted from 1, and `sign`. The labels
+/// of all `len` elements have the same width.
 fn label(index: usize, len: usize, sign: &str) -> String {
     let width = len.to_string().len();
     let mut label = String::new();

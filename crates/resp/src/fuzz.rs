@@ -103,8 +103,8 @@ pub fn fuzz_reply(data: &[u8]) {
     }
 }
 
-/// Writes one reply and advances `script`. The first byte of `script` selects the type of the
-/// reply.
+/// Writes one reply as `script` describes, and removes the used bytes from `script`. Its first byte
+/// selects the type of the reply.
 fn write_value(reply: &mut Reply<'_>, script: &mut &[u8], depth: usize) {
     let Some((&code, rest)) = script.split_first() else {
         return reply.null();

@@ -88,15 +88,15 @@ pub enum Parsed {
     },
     /// A complete inline request with quotes. It has one or more arguments and appended no spans.
     Inline {
-        /// The length of the request in the input, in bytes.
+        /// The length of the inline request in the input, in bytes.
         len_bytes: usize,
-        /// The arguments, without quotes and escapes.
+        /// The arguments of the inline request, without quotes and escapes.
         args: Vec<Vec<u8>>,
     },
     /// An empty request: an empty line, `*0`, or a negative count. The caller skips it without a
     /// reply.
     Empty {
-        /// The length of the request in the input, in bytes.
+        /// The length of the empty request in the input, in bytes.
         len_bytes: usize,
     },
     /// A request of which some bytes have not arrived yet.
@@ -110,8 +110,8 @@ pub enum Parsed {
 /// The parsed part of the last incomplete request of a connection.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// The parsed arguments; `Some` only for at least [`RESUME_SPANS_MIN`] of them. Boxed, so that
-    /// an idle connection pays only for one pointer.
+    /// The arguments parsed so far; `Some` only for at least [`RESUME_SPANS_MIN`] of them. Boxed,
+    /// so that an idle connection pays only for one pointer.
     resume: Option<Box<Resume>>,
 }
 
@@ -132,8 +132,8 @@ struct Cursor {
     args_left: u32,
 }
 
-/// The minimum number of parsed arguments that are stored for the next call. Parsing fewer again is
-/// cheaper than storing them.
+/// The minimum number of parsed arguments of an incomplete request that are stored for the next
+/// call. Parsing fewer again is cheaper than storing them.
 const RESUME_SPANS_MIN: usize = 32;
 
 /// The reason why a client's bytes are not a request. The connection is closed after the error is
@@ -402,7 +402,7 @@ fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
     }
 }
 
-/// The error for a line that is longer than the limit.
+/// The error for a line of a request that is longer than the limit.
 struct TooLong;
 
 /// Returns the header at `at`, whatever its form; `None` if its line is incomplete. Returns

@@ -52,7 +52,7 @@ impl<'a> Reply<'a> {
         Self { out, protocol, start_len_bytes }
     }
 
-    /// Returns the protocol in which replies are written.
+    /// Returns the protocol in which this encoder writes replies.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -82,12 +82,13 @@ impl<'a> Reply<'a> {
         Mark(self.out.len_bytes())
     }
 
-    /// Returns the number of bytes written since `mark` was taken.
+    /// Returns the number of bytes of the reply written since `mark` was taken.
     pub fn len_since(&self, mark: &Mark) -> usize {
         self.out.len_bytes().saturating_sub(mark.0)
     }
 
-    /// Drops everything written since `mark` was taken, for example if a command fails half way.
+    /// Drops all bytes of the reply written since `mark` was taken, for example if a command fails
+    /// half way.
     pub fn truncate(&mut self, mark: Mark) {
         self.out.truncate(mark.0);
     }
@@ -168,7 +169,7 @@ impl<'a> Reply<'a> {
         self.raw(b"\r\n");
     }
 
-    /// Writes the null: `_` in RESP3, the null bulk `$-1` in RESP2.
+    /// Writes a null: `_` in RESP3, the null bulk `$-1` in RESP2.
     #[inline]
     pub fn null(&mut self) {
         match self.protocol {
@@ -177,7 +178,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Writes the null array: `_` in RESP3, `*-1` in RESP2.
+    /// Writes a null array: `_` in RESP3, `*-1` in RESP2.
     #[inline]
     pub fn null_array(&mut self) {
         match self.protocol {
@@ -352,10 +353,11 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The maximum length of a header: a type byte, the longest integer, CR LF.
+/// The maximum length of the header of an aggregate or bulk string, in bytes: a type byte, the
+/// longest integer, CR LF.
 const HEADER_LEN_MAX: usize = 1 + 20 + 2;
 
-/// Appends the type byte `kind`, `value` in decimal, and CR LF.
+/// Appends a header of a reply to `out`: the type byte `kind`, `value` in decimal, and CR LF.
 #[inline]
 fn write_header(out: &mut Vec<u8>, kind: u8, value: i64) {
     if (0..10).contains(&value) {
@@ -391,7 +393,7 @@ mod tests {
         String::from_utf8_lossy(&text).replace("\r\n", "|")
     }
 
-    /// Checks the output of the same calls in both protocols.
+    /// Checks the output of the same encoder calls in both protocols.
     fn check(write: impl Fn(&mut Reply<'_>), resp2: &str, resp3: &str) {
         assert_eq!(written(Protocol::Resp2, &write), resp2);
         assert_eq!(written(Protocol::Resp3, &write), resp3);

@@ -295,8 +295,8 @@ fn remove(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Handles `coroutine.resume`; the first upvalue is Lua's own function. Raises an error if the
-/// thread's stack is nearly used up.
+/// Handles `coroutine.resume`; the first upvalue is Lua's own function. If too much of the thread's
+/// stack is used, returns false and an error text instead, as for a failed coroutine.
 pub(crate) fn resume(stack: &mut Stack) -> Returns {
     if stack.kind(1) == Type::Thread && stack.is_deep() {
         stack.push_boolean(false);

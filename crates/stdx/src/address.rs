@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The address of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// TCP over IPv4 or IPv6.
+    /// The address of a TCP socket over IPv4 or IPv6.
     Tcp(SocketAddr),
     /// The path of a Unix socket. A client's socket has no path: both ends of its connection get
     /// the path of the listener. The path is empty for a listener that was never bound.
@@ -16,7 +16,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Returns true for a Unix socket.
+    /// Returns true if the address is that of a Unix socket.
     pub fn is_unix(&self) -> bool {
         matches!(self, Address::Unix(_))
     }

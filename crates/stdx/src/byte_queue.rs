@@ -138,7 +138,7 @@ impl ByteQueue {
         self.chunks.len()
     }
 
-    /// Returns the capacity of the tail's buffer in bytes, without the chunks.
+    /// Returns the capacity of the tail's buffer in bytes; the chunks do not count.
     pub fn capacity_bytes(&self) -> usize {
         self.tail.capacity()
     }
@@ -159,8 +159,8 @@ impl ByteQueue {
         }
     }
 
-    /// Returns the unsent bytes in order, as at most `slices_max` slices for a gathering write
-    /// (`writev`).
+    /// Returns the unsent bytes in order, as at most `slices_max` slices for one write of several
+    /// pieces of memory (`writev`).
     pub fn io_slices(&self, slices_max: usize) -> Vec<IoSlice<'_>> {
         let pieces = self.chunks.iter().map(Chunk::bytes).chain(std::iter::once(self.tail.as_slice()));
         let mut skip = self.sent;

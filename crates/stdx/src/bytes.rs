@@ -25,7 +25,7 @@ fn same_ends<const N: usize, T: PartialEq>(a: &[u8], b: &[u8], number: fn([u8; N
 }
 
 /// Packs a byte string of at most six bytes into a little-endian number, whose upper two bytes are
-/// zero and free for other uses. `None` for a longer string. O(1).
+/// zero and free for other uses. Returns `None` for a longer string. O(1).
 #[inline]
 pub fn word(bytes: &[u8]) -> Option<u64> {
     let byte_at = |at: usize| u64::from(bytes[at]) << (8 * at);

@@ -9,7 +9,7 @@
 pub struct ConnId(u64);
 
 impl ConnId {
-    /// Creates the identifier of the connection of this slot and generation.
+    /// Creates the identifier of the connection with this slot and generation.
     #[inline]
     pub fn new(index: u32, generation: u32) -> Self {
         Self(u64::from(generation) << 32 | u64::from(index))
@@ -22,8 +22,8 @@ impl ConnId {
         (self.0 & 0xffff_ffff) as usize
     }
 
-    /// Returns the generation: the sequence number of the connection among those of its slot, from
-    /// 1.
+    /// Returns the generation: the sequence number of the connection among those that have used its
+    /// slot, from 1.
     #[inline]
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32

@@ -31,7 +31,7 @@ pub struct FutexWord {
 
 #[cfg(not(any(loom, shuttle)))]
 impl FutexWord {
-    /// Creates a word with this value, without sleeping threads.
+    /// Creates a futex word with this value, on which no thread sleeps.
     pub const fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value) }
     }
@@ -43,13 +43,13 @@ impl FutexWord {
         atomic_wait::wait(&self.word, expected);
     }
 
-    /// Wakes one sleeping thread, if there is one. Costs a system call.
+    /// Wakes one thread that sleeps on the word, if there is one. Costs a system call.
     #[inline]
     pub fn wake_one(&self) {
         atomic_wait::wake_one(&raw const self.word);
     }
 
-    /// Wakes all sleeping threads. Costs a system call.
+    /// Wakes all threads that sleep on the word. Costs a system call.
     #[inline]
     pub fn wake_all(&self) {
         atomic_wait::wake_all(&raw const self.word);
@@ -58,13 +58,13 @@ impl FutexWord {
 
 #[cfg(any(loom, shuttle))]
 impl FutexWord {
-    /// Creates a word with this value, without sleeping threads.
+    /// Creates a futex word with this value, on which no thread sleeps.
     #[cfg(loom)]
     pub fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// Creates a word with this value, without sleeping threads.
+    /// Creates a futex word with this value, on which no thread sleeps.
     #[cfg(shuttle)]
     pub const fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
@@ -91,7 +91,7 @@ impl FutexWord {
     }
 }
 
-/// Gives access to the atomic operations on the word.
+/// Gives access to the atomic operations on the futex word.
 impl std::ops::Deref for FutexWord {
     type Target = AtomicU32;
 

@@ -14,16 +14,16 @@
 //! they differ in these cases, match paths (with `/` and hidden files) or UTF-8 text instead of
 //! bytes, or first compile the pattern to a regex.
 
-/// The maximum number of stars in a pattern. Adjacent stars count as one; stars at the end of the
-/// pattern do not count.
+/// The maximum number of stars in a glob pattern. Adjacent stars count as one; stars at the end of
+/// the pattern do not count.
 pub const STARS_MAX: usize = 1000;
 
-/// Returns true if all of `text` matches `pattern`.
+/// Returns true if all of `text` matches the glob `pattern`.
 pub fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, |byte| byte)
 }
 
-/// Returns true if all of `text` matches `pattern`, ignoring the case of ASCII letters.
+/// Returns true if all of `text` matches the glob `pattern`, ignoring the case of ASCII letters.
 pub fn glob_match_any_case(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, lower)
 }
@@ -70,7 +70,7 @@ fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
     }
 }
 
-/// Matches `byte` against the first element of the pattern `p`. Returns the pattern after that
+/// Matches `byte` against the first element of the glob pattern `p`. Returns the pattern after that
 /// element, or `None` if `byte` does not match.
 fn match_one<'p>(p: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<&'p [u8]> {
     let (matched, rest) = match p {
@@ -83,8 +83,8 @@ fn match_one<'p>(p: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<&'p 
     matched.then_some(rest)
 }
 
-/// Matches `byte` against a class. `class` is the pattern after the `[`. Returns true if `byte`
-/// matches, and the pattern after the `]`.
+/// Matches `byte` against a class (`[…]`) of a glob pattern. `class` is the pattern after the `[`.
+/// Returns true if `byte` matches, and the pattern after the `]`.
 fn match_class<'p>(class: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, &'p [u8]) {
     let (negated, mut class) = match class {
         [b'^', class @ ..] => (true, class),
@@ -171,8 +171,8 @@ mod tests {
         assert!(!glob_match(b"MAX*", b"maxmemory"));
     }
 
-    /// Returns true if `t` matches `p`, by the definition of a pattern: tries every length for each
-    /// star. Takes exponential time.
+    /// Returns true if `t` matches the glob pattern `p`, by the definition of a pattern: tries
+    /// every length for each star. Takes exponential time.
     fn twin(p: &[u8], t: &[u8]) -> bool {
         match p {
             [] => t.is_empty(),

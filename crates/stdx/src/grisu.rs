@@ -13,7 +13,8 @@
 
 use std::f64::consts::LOG10_2;
 
-/// The size of the buffer for digits. Grisu2 writes at most 17, which identify any double.
+/// The size of the buffer for the decimal digits of a double. Grisu2 writes at most 17, which
+/// identify any double.
 pub(crate) const DIGITS_MAX: usize = 18;
 
 /// A number `significand × 2^exponent`.
@@ -29,7 +30,7 @@ impl Scaled {
         Self { significand: self.significand << shift, exponent: self.exponent - shift as i32 }
     }
 
-    /// Returns the product, with its significand rounded to 64 bits.
+    /// Returns the product of two scaled numbers, with its significand rounded to 64 bits.
     fn times(self, other: Self) -> Self {
         let product = self.significand as u128 * other.significand as u128;
         Self {
@@ -82,15 +83,15 @@ pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usi
 /// multiplied by a power of ten from the table.
 struct Interval {
     upper: Scaled,
-    /// The distance from the lower end to the upper end.
+    /// The distance from the lower end of the interval to its upper end.
     width: u64,
-    /// The distance from the double to the upper end.
+    /// The distance from the double being printed to the upper end of the interval.
     to_number: u64,
 }
 
 impl Interval {
-    /// Writes digits of the upper end until the remainder lies inside the interval. Returns the
-    /// number of digits and the decimal exponent of the last digit.
+    /// Writes decimal digits of the interval's upper end until the remainder lies inside the
+    /// interval. Returns the number of digits and the decimal exponent of the last digit.
     fn digits(&self, digits: &mut [u8; DIGITS_MAX]) -> (usize, i32) {
         let shift = -self.upper.exponent;
         let one = 1_u64 << shift;

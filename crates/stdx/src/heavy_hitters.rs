@@ -34,7 +34,7 @@ struct Counter {
     key: Arc<[u8]>,
     count: u64,
     error: u64,
-    /// The position of the counter in the heap.
+    /// The position of the counter in the heap of counters.
     heap_at: usize,
 }
 
@@ -50,9 +50,10 @@ pub struct Hitter {
 }
 
 impl HeavyHitters {
-    /// Creates an empty set of at most `capacity` counters.
+    /// Creates the counters for one stream of items: none in use, at most `capacity`.
     ///
     /// # Panics
+    ///
     /// If the capacity is zero.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "somebody has to be counted");

@@ -26,7 +26,7 @@ const DECIMALS_UNIT: u128 = 100_000_000_000_000_000;
 pub struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
-    /// The number zero.
+    /// The 80-bit number zero.
     pub const ZERO: Self = Self(X87DoubleExtended::ZERO);
 
     /// Parses a number as C's `strtold` does: decimal, hexadecimal or infinity. All of `text`, at
@@ -43,25 +43,26 @@ impl LongDouble {
         (!overflows && !underflows).then_some(Self(if number.negative { -magnitude } else { magnitude }))
     }
 
-    /// Converts a double that is not NaN, without loss.
+    /// Converts a double that is not NaN to an 80-bit number, without loss.
     pub fn from_f64(value: f64) -> Self {
         assert!(!value.is_nan(), "NaN is no number");
         // 80 bits represent every double exactly.
         Self(ieee::Double::from_bits(value.to_bits() as u128).convert(&mut false).value)
     }
 
-    /// Returns the nearest double, or infinity if the number is out of the range of doubles.
+    /// Returns the double that is nearest to the 80-bit number, or infinity if the number is out of
+    /// the range of doubles.
     pub fn to_f64(self) -> f64 {
         let converted: ieee::Double = self.0.convert(&mut false).value;
         f64::from_bits(converted.to_bits() as u64)
     }
 
-    /// Returns the largest finite number.
+    /// Returns the largest finite 80-bit number.
     pub fn largest() -> Self {
         Self(X87DoubleExtended::largest())
     }
 
-    /// Returns the rounded sum, or `None` if it is NaN or infinite.
+    /// Returns the rounded sum of two 80-bit numbers; `None` if it is NaN or infinite.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         let sum = self.0.add_r(other.0, Round::NearestTiesToEven).value;
         sum.is_finite().then_some(Self(sum))

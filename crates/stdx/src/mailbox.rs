@@ -80,7 +80,8 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Takes the oldest message, if there is one. Only the consumer may call this method. O(1).
+    /// Takes the oldest message out of the mailbox; `None` if there is none. Only the consumer may
+    /// call this method. O(1).
     pub fn receive(&self) -> Option<T> {
         self.queue.pop()
     }
@@ -112,17 +113,17 @@ impl<T> Mailbox<T> {
         self.asleep.swap(false, AcqRel);
     }
 
-    /// Returns the number of queued messages. Other threads may change it at any time.
+    /// Returns the number of messages in the mailbox. Other threads may change it at any time.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns true if no message is queued. Other threads may change this at any time.
+    /// Returns true if no message is in the mailbox. Other threads may change this at any time.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Returns the maximum number of messages.
+    /// Returns the maximum number of messages in the mailbox.
     pub fn capacity(&self) -> usize {
         self.queue.capacity()
     }

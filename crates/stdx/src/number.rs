@@ -57,7 +57,7 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     Some(if number.negative { -magnitude } else { magnitude })
 }
 
-/// The forms of a text that is a number.
+/// The forms of a text that is a floating-point number: infinity, zero, decimal or hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Infinity,
@@ -72,7 +72,7 @@ pub(crate) enum Form {
 pub(crate) struct NumberText<'a> {
     pub(crate) negative: bool,
     pub(crate) form: Form,
-    /// The text without its sign.
+    /// The text of the number without its sign.
     magnitude: &'a [u8],
 }
 
@@ -134,7 +134,8 @@ impl<'a> NumberText<'a> {
 /// The size in bytes of a buffer that holds the text of any double.
 pub const F64_TEXT_LEN_MAX: usize = 40;
 
-/// Writes `value` into `out` in the format of this module and returns the written part.
+/// Writes `value` into `out` in the format that Redis uses for doubles (see the module) and returns
+/// the written part.
 pub fn format_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> &str {
     let len = write_f64(value, out);
     std::str::from_utf8(&out[..len]).expect("only ASCII was written")
@@ -235,7 +236,7 @@ fn put_decimal(out: &mut &mut [u8], digits: &[u8], scale: i32) {
     }
 }
 
-/// Copies `bytes` to the front of `out` and advances `out` past them.
+/// Copies `bytes` to the front of the output buffer `out`, and shortens `out` by them.
 fn put(out: &mut &mut [u8], bytes: &[u8]) {
     let (head, rest) = std::mem::take(out).split_at_mut(bytes.len());
     head.copy_from_slice(bytes);

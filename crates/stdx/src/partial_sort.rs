@@ -159,7 +159,7 @@ fn pivot_of<T>(part: &[T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> usiz
 mod tests {
     use super::*;
 
-    /// Returns `len` pseudo-random numbers below `limit`.
+    /// Returns `len` pseudo-random numbers below `limit` for the tests.
     fn numbers(len: usize, limit: u64) -> Vec<u64> {
         let mut state = len as u64 + 1;
         let mut next = || {

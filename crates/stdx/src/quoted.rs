@@ -85,7 +85,7 @@ fn word_end(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|&byte| is_space(byte)).then_some(rest)
 }
 
-/// Returns the byte for the escape sequence of a backslash and `byte`.
+/// Returns the byte for which a backslash and `byte` stand.
 fn unescape(byte: u8) -> u8 {
     match byte {
         b'n' => b'\n',

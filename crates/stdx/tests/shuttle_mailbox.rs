@@ -1,6 +1,6 @@
-//! The mailbox under random schedules (shuttle): every message arrives once, and the consumer never
-//! stays asleep while there is a message. There are more senders and messages than loom can explore
-//! (`loom_mailbox.rs`).
+//! A test of the mailbox under random schedules (shuttle): every message arrives once, and the
+//! consumer never stays asleep while there is a message. There are more senders and messages than
+//! loom can explore (`loom_mailbox.rs`).
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p stdx --test shuttle_mailbox`
 #![cfg(shuttle)]

@@ -26,7 +26,7 @@ pub fn write(session: &Session) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs the step of CI: checks that the generated pages agree with the records that describe
+/// Runs the step of CI: checks that the generated pages agree with the statics that describe
 /// commands, options and metrics, and that no command lacks an example.
 pub fn check(session: &Session) -> Result<Outcome> {
     shell::run_logged(session, "docs", writer(session, "write_docs")?.args(["docs", "--check"]), LIMIT)?;

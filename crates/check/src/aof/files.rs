@@ -23,8 +23,8 @@ pub(crate) struct Found {
     /// The name of the manifest and its content. `None` for an append-only file without a manifest;
     /// the inner value is `None` if the manifest is broken.
     pub(crate) manifest: Option<(String, Option<Manifest>)>,
-    /// The files in the order in which they were written: history, base, incremental files. Empty
-    /// if the manifest is broken.
+    /// The files of the append-only file in the order in which they were written: history, base,
+    /// incremental files. Empty if the manifest is broken.
     pub(crate) files: Vec<ListedFile>,
     /// The problem of a broken manifest; `None` if the manifest can be read.
     pub(crate) problem: Option<Problem>,
@@ -39,7 +39,7 @@ const MANIFEST_LEN_BYTES_MAX: u64 = 64 << 20;
 /// Finds the files of the append-only file at `path`. `path` may be the folder with the manifest,
 /// the parent of that folder, the manifest, or a single file.
 ///
-/// Returns an error if the system reports one, or if a folder has no manifest or several.
+/// Returns an error if the system reports one, or if a folder has no manifest or more than one.
 pub(crate) fn find(path: &Path) -> io::Result<Found> {
     if fs::metadata(path)?.is_dir() {
         return of_manifest(&manifest_in(path)?);
@@ -77,7 +77,7 @@ fn begins_as_manifest(path: &Path) -> io::Result<bool> {
 }
 
 /// Finds the manifest in `folder` or, if `folder` is a server's data folder, in one of its
-/// subfolders. Returns an error if there is none or several.
+/// subfolders. Returns an error if there is no manifest or more than one.
 fn manifest_in(folder: &Path) -> io::Result<PathBuf> {
     let mut found = manifests_in(folder)?;
     if found.is_empty() {

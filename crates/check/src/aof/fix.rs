@@ -8,9 +8,10 @@ use super::files::{self, Found};
 use super::report::Fix;
 use super::until::{AofFileReader, UntilError};
 
-/// Applies a fix that a check found. `path` is the path that was checked.
+/// Makes the change `fix` that a check has proposed. `path` is the path that was checked.
 ///
 /// # Errors
+///
 /// If the system reports an error, or the files changed since the check.
 pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
     let Found { files, .. } = files::find(path)?;

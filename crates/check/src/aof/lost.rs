@@ -8,7 +8,7 @@ use persist::aof::reader::{AofError, End, Next, Reader, request_within};
 use persist::folder::FileError;
 use persist::load::ByteSource;
 
-/// The number of bytes of the file that are searched at once: a window.
+/// The number of bytes of the file that are searched at once for a command: a window.
 const WINDOW_LEN_BYTES: u64 = 1 << 20;
 /// The number of bytes in which two successive windows overlap: enough for a line end and the
 /// beginning of a request.
@@ -57,7 +57,8 @@ pub(crate) fn commands_behind(file: &mut File, from: u64) -> io::Result<u64> {
     Ok(commands)
 }
 
-/// Returns the next offset after `from` at which a request seems to begin; `None` if there is none.
+/// Returns the next offset after `from` at which the request of a command seems to begin; `None` if
+/// there is none.
 fn next_request(file: &mut File, from: u64) -> io::Result<Option<u64>> {
     let mut at = from;
     let mut window = Vec::new();

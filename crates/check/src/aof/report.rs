@@ -18,7 +18,7 @@ pub enum Role {
     Base,
     /// An incremental file: changes after the base.
     Incr,
-    /// A file that belongs to an earlier base and is kept as history.
+    /// A history file: it belongs to an earlier base, and servers no longer load it.
     History,
     /// An append-only file that is a single file, without a manifest.
     Single,
@@ -34,13 +34,15 @@ impl Role {
 /// The report of a check of an append-only file.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The path that was checked.
+    /// The path of the append-only file, as the user gave it.
     pub path: String,
     /// The manifest's name; `None` for a single file.
     pub manifest: Option<String>,
-    /// True if no problem was found: a server loads the append-only file, and no data is lost.
+    /// True if the check found no problem: a server can load the append-only file without losing
+    /// data.
     pub is_good: bool,
-    /// The files in the order in which they were written: history, base, incremental files.
+    /// The reports on the files in the order in which they were written: history, base, incremental
+    /// files.
     pub files: Vec<FileReport>,
     /// Files in the same folder that look like parts of the append-only file but are not in the
     /// manifest.
@@ -49,14 +51,14 @@ pub struct Report {
     pub commands: u64,
     /// The number of transactions in all files.
     pub transactions: u64,
-    /// Commands by name, most bytes first.
+    /// The counts of the commands by name, most bytes first.
     pub by_command: Vec<CommandCount>,
     /// The keys named by the most commands, in descending order of the count.
     pub keys_touched_most: Vec<TouchedKey>,
     /// The maximum number by which each count in `keys_touched_most` may be too low. It is 0 unless
     /// there are too many keys to count all of them.
     pub uncounted_max: u64,
-    /// The problems that were found.
+    /// The problems that the check found.
     pub problems: Vec<Problem>,
     /// The time that the check took, in seconds.
     pub seconds: f64,
@@ -70,7 +72,7 @@ pub struct Report {
 pub struct FileReport {
     /// The name of the file.
     pub name: String,
-    /// The role of the file.
+    /// The role of the file: base, incremental, history or single.
     pub role: Role,
     /// The result of checking the file.
     pub state: State,
@@ -139,7 +141,7 @@ pub struct TouchedKey {
 /// The change that `--fix` would make: to cut off the end of the last file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fix {
-    /// The name of the file to cut.
+    /// The name of the file whose end would be cut off.
     pub name: String,
     /// The present size of the file, in bytes.
     pub len_bytes: u64,
@@ -160,7 +162,7 @@ impl Fix {
     }
 }
 
-/// The position of a file among the loaded files.
+/// The position of a file among the files that a server loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A file before the last one.
@@ -170,7 +172,8 @@ pub(crate) enum Place {
     Last,
 }
 
-/// The result of checking one file: its report, and its problem if it has one.
+/// The result of checking one file of an append-only file: its report, and its problem if it has
+/// one.
 pub(crate) struct CheckedFile {
     pub(crate) report: FileReport,
     pub(crate) problem: Option<FileProblem>,
@@ -188,7 +191,7 @@ pub(crate) enum FileProblem {
 /// A problem that the report shows: its place, its description and advice.
 #[derive(Clone, Debug, Serialize)]
 pub struct Problem {
-    /// The name of the file.
+    /// The name of the file that has the problem.
     pub file: String,
     /// The offset of the problem in the file; `None` for a problem of the whole file.
     pub file_offset: Option<u64>,
@@ -280,7 +283,8 @@ impl Report {
         }
     }
 
-    /// Adds the result of checking a file to the report. Proposes a fix if the file can be cut.
+    /// Adds the result of checking a file to the report. Proposes a fix if the end of the file can
+    /// be cut off.
     pub(crate) fn take_file(&mut self, file: CheckedFile, place: Place) {
         let CheckedFile { report, problem } = file;
         if let Some(wrong) = problem {
@@ -315,8 +319,8 @@ impl Report {
         });
     }
 
-    /// Formats the report for people. The last line says if the append-only file is good. The table
-    /// of commands has at most `listed_max` commands.
+    /// Formats the report for people. The last line states if a server can load the append-only
+    /// file without losing data. The table of commands has at most `listed_max` commands.
     pub fn text(&self, listed_max: usize) -> String {
         let mut out = String::new();
         self.push_files(&mut out);

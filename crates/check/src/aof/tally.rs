@@ -17,8 +17,8 @@ use crate::text;
 const NAMES_MAX: usize = 1_000;
 /// The name under which the commands beyond [`NAMES_MAX`] are counted.
 const OTHER: &[u8] = b"(other)";
-/// The number of keys whose counts are kept. At twice this number, the half with the lowest counts
-/// is dropped.
+/// The number of keys whose counts of commands are kept. At twice this number, the half with the
+/// lowest counts is dropped.
 const KEYS_MAX: usize = 50_000;
 
 /// The numbers of commands and transactions read so far, and the annotation times of the current
@@ -39,7 +39,7 @@ pub(crate) struct CommandStats {
     keys: &'static [KeySpec],
 }
 
-/// The count of the commands that name a key.
+/// The number of commands that name a key, with the key.
 pub(crate) struct KeyStats {
     pub(crate) db: u64,
     /// The key as reports show it, with unprintable characters escaped.
@@ -86,7 +86,7 @@ impl Tally {
         }
     }
 
-    /// Prepares for the next file, which begins in database 0.
+    /// Prepares for counting the commands of the next file, which begins in database 0.
     pub(crate) fn begin_file(&mut self) {
         self.db = 0;
         (self.counts.first_time_s, self.counts.last_time_s) = (None, None);
@@ -96,7 +96,8 @@ impl Tally {
         self.counts
     }
 
-    /// Returns the counts of the current file, given the counts `before` it.
+    /// Returns the counts of the current file: the present counts less the counts `before` the
+    /// file.
     pub(crate) fn counts_since(&self, before: Counts) -> Counts {
         Counts {
             commands: self.counts.commands - before.commands,
@@ -165,8 +166,8 @@ impl Tally {
         number
     }
 
-    /// Drops the keys with the lowest counts, about half of all keys. Reduces the counts of the
-    /// others accordingly. O(keys).
+    /// Drops the keys with the lowest counts, about half of all keys. Subtracts the highest dropped
+    /// count from the counts of the others. O(keys).
     fn drop_keys(&mut self) {
         let mut counts: Vec<u64> = self.keys.values().map(|of| of.count).collect();
         let at = counts.len() - KEYS_MAX;
@@ -180,8 +181,8 @@ impl Tally {
         self.uncounted_max += dropped;
     }
 
-    /// Removes all keys, and returns at most `listed_max` of them: those with the highest counts,
-    /// in descending order.
+    /// Removes all keys, and returns at most `listed_max` of them: those that most commands name,
+    /// in descending order of their counts.
     pub(crate) fn keys_touched_most(&mut self, listed_max: usize) -> Vec<KeyStats> {
         let mut keys: Vec<KeyStats> = self.keys.drain().map(|(_, of)| of).collect();
         keys.sort_by(|one, other| {

@@ -23,7 +23,8 @@ use super::files::{self, Found};
 use crate::progress;
 use crate::rdb::file::FileSource;
 
-/// The point up to which the state is written.
+/// The point up to which an earlier state of the append-only file is written: a time or a byte of a
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Until {
     /// All changes that are not later than a time, by the annotations.
@@ -33,7 +34,7 @@ pub enum Until {
     },
     /// All changes before a byte of a file.
     Offset {
-        /// The name of the file; `None` for the last file.
+        /// The name of the file with the byte; `None` for the last file.
         file: Option<String>,
         /// The offset of the byte in the file.
         offset: u64,
@@ -60,12 +61,12 @@ impl Until {
     }
 }
 
-/// The reason why no file was written or cut.
+/// The reason why no earlier state was written and no file was cut.
 #[derive(Debug)]
 pub enum UntilError {
-    /// A reason found in the files, as a text for people.
+    /// The files do not allow it; contains the reason as a text for people.
     Files(String),
-    /// An error of the system.
+    /// The system reported an error.
     Io(io::Error),
 }
 
@@ -86,7 +87,7 @@ impl fmt::Display for UntilError {
 
 impl std::error::Error for UntilError {}
 
-/// A description of the file that was written.
+/// A description of the file with an earlier state that was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The name of the base with which the written file begins; `None` without a base.
@@ -96,7 +97,8 @@ pub struct Written {
     /// The number of commands written. The keys of an RDB part and the SELECT between files do not
     /// count.
     pub commands: u64,
-    /// The time of the last annotation before the cut, in seconds since 1970.
+    /// The time of the last annotation before the cut, in seconds since 1970; `None` without
+    /// annotations.
     pub last_time_s: Option<i64>,
     /// The name of the file and the offset at which reading ended; `None` if all files were written
     /// whole.
@@ -270,7 +272,7 @@ impl AofFileReader {
     }
 }
 
-/// The next step after a file was written: go on with the next file, or end because of the cut.
+/// The next step after a file was written: the next file, or the end because of the cut.
 #[derive(PartialEq, Eq)]
 enum Then {
     GoOn,
@@ -283,7 +285,7 @@ const SELECT_0: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
 struct Writer {
     out: BufWriter<File>,
     written: Written,
-    /// True if an annotation with a time was read so far.
+    /// True if an annotation with a time was read so far in any file.
     has_times: bool,
 }
 
@@ -378,7 +380,7 @@ struct Place {
 }
 
 impl Place {
-    /// Returns the cut within `batch`; `None` if the file is not cut there.
+    /// Returns the place within `batch` at which the file is cut; `None` if it is not cut there.
     fn cut_of(&self, batch: &Batch) -> Option<Cut> {
         let end = batch.file_offset() + batch.len_bytes() as u64;
         let by_offset = self.offset.filter(|&offset| offset < end).map(|offset| batch.cut_at_offset(offset));

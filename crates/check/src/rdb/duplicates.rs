@@ -12,9 +12,9 @@ use crate::text;
 const NAME_BYTES_MAX: usize = 64 * 1024;
 
 /// Adds a finding for each key that the file contains twice. `databases` has pairs of an offset and
-/// the database of the keys from there on. Keys with equal hashes are found first. Before such a
-/// pair is listed, both names are read again, so that two different names are not a finding. O(keys
-/// × log keys).
+/// the database of the keys from there on. Pairs of keys with equal hashes are found first. Before
+/// such a pair is listed, both names are read again, so that two different names are not a finding.
+/// O(keys × log keys).
 pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, version: u16) {
     facts.names.sort_unstable();
     let pairs = facts.names.windows(2).filter(|pair| pair[0].0 == pair[1].0);

@@ -1,12 +1,13 @@
-//! The facts that a check collects of each key: counts by type and by database, the biggest keys,
-//! and findings. Each worker has its own [`Facts`]; they are added up at the end.
+//! The facts that a check of an RDB file collects of each key: counts by type and by database, the
+//! biggest keys, and findings. Each decoding thread has its own [`Facts`]; they are added up at the
+//! end.
 
 use std::collections::BTreeMap;
 
 use persist::load::ModuleId;
 use serde::Serialize;
 
-/// The facts about one key of the file.
+/// The facts about one key of the RDB file: its name, form, size and expiry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyFacts<'a> {
     /// The database of the key.
@@ -28,15 +29,15 @@ pub(crate) struct KeyFacts<'a> {
 /// The expiry of a key, relative to the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyExpiry {
-    /// No expiry.
+    /// The key has no expiry.
     Never,
-    /// An expiry in the future.
+    /// The key expires after the time of the check.
     Later,
-    /// An expired key: a server that loads the file drops it.
+    /// The key has expired: a server that loads the file drops it.
     Expired,
 }
 
-/// The form of a value in the file: its type and its encoding.
+/// The form of a value in the RDB file: its type and its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Form {
     /// The name of the type in the reply to TYPE, such as `set`.
@@ -71,7 +72,7 @@ impl Count {
         });
     }
 
-    /// Adds the counts of another group of keys.
+    /// Adds the counts of another group of keys to these.
     pub(crate) fn add(&mut self, other: Count) {
         self.keys += other.keys;
         self.expiring += other.expiring;
@@ -112,13 +113,13 @@ impl Biggest {
         &self.keys
     }
 
-    /// Adds the biggest keys that another worker found. O(`keys_max`²).
+    /// Adds the biggest keys that another decoding thread found. O(`keys_max`²).
     fn merge(&mut self, other: Biggest) {
         other.keys.into_iter().for_each(|key| self.insert(key));
     }
 
-    /// Adds a key to the list if `measure` is big enough. O(1) if it is not, otherwise
-    /// O(`keys_max`).
+    /// Adds a key to the list of the biggest keys if `measure` is big enough. O(1) if it is not,
+    /// otherwise O(`keys_max`).
     fn offer(&mut self, key: &KeyFacts<'_>, measure: u64) {
         let is_full = self.keys.len() >= self.keys_max;
         let least = self.keys.last().map_or(0, |key| key.measure);
@@ -138,14 +139,14 @@ impl Biggest {
     }
 }
 
-/// A problem that a check found, with its place in the file.
+/// A problem that a check found, with its place in the RDB file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The offset at which the problem was noticed, in bytes from the start of the file.
     pub file_offset: u64,
     /// The offset of the record that contains the problem, in bytes from the start of the file.
     pub record_offset: u64,
-    /// The database that was being read; `None` if the problem concerns no database.
+    /// The database of the keys that were being read; `None` if the problem concerns no database.
     pub db: Option<u64>,
     /// The key that was being read; characters that are not printable are escaped. `None` if
     /// unknown.
@@ -167,7 +168,7 @@ impl Finding {
     }
 }
 
-/// The amount of a module's data in a file.
+/// The amount of a module's data in an RDB file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleCount {
     /// The number of keys whose values belong to the module.
@@ -185,7 +186,7 @@ pub(crate) struct Limits {
     pub findings_max: usize,
 }
 
-/// The counts, lists and findings that one thread has collected about the keys of a file.
+/// The counts, lists and findings that one thread has collected about the keys of an RDB file.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     limits: Limits,
@@ -194,7 +195,7 @@ pub(crate) struct Facts {
     pub modules: BTreeMap<ModuleId, ModuleCount>,
     pub by_len_bytes: Biggest,
     pub by_elements: Biggest,
-    /// The listed findings: the first in the order of the file.
+    /// The listed findings: those that are first in the order of the file.
     pub findings: Vec<Finding>,
     pub finding_count: u64,
     /// The number of keys whose values are collections without elements.

@@ -1,4 +1,4 @@
-//! The file to check, with its progress bar.
+//! The RDB file to check, with its progress bar.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,7 +26,7 @@ pub(crate) fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, metadata.is_file().then_some(metadata.len())))
 }
 
-/// A file to read that moves the progress bar as it is read.
+/// A source of an RDB file's bytes, which moves the progress bar as they are read.
 pub(crate) struct FileSource {
     file: File,
     bar: ProgressBar,
@@ -61,9 +61,10 @@ impl FileSource {
         self.len_bytes()
     }
 
-    /// Returns the number of bytes read from the file.
+    /// Ends the reading, and returns the number of bytes read from the file.
     ///
     /// # Errors
+    ///
     /// If reading has failed: the error of the system.
     pub(crate) fn finish(self) -> io::Result<u64> {
         self.failed.map_or(Ok(self.read_len_bytes), Err)

@@ -76,14 +76,14 @@ impl Format {
     }
 }
 
-/// The presence of types that newer versions of Redis have but Valkey does not.
+/// The presence of types in an RDB file that newer versions of Redis have but Valkey does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignTypes {
-    /// No foreign types, at least among the good keys.
+    /// The file has no foreign types, at least among the good keys.
     None,
-    /// At least one foreign type, but no vector sets.
+    /// The file has at least one foreign type, but no vector sets.
     Some,
-    /// Vector sets, which no Valkey has.
+    /// The file has vector sets, which no Valkey has.
     VectorSets,
 }
 
@@ -93,18 +93,18 @@ impl Form {
     /// The form of a module's value.
     pub(crate) const MODULE: Form = Form { kind: "module", encoding: "of the module" };
 
-    /// Returns the form in words: `set, listpack`.
+    /// Returns the type and the encoding of the form in words: `set, listpack`.
     pub(crate) fn words(self) -> String {
         let Form { kind, encoding } = self;
         if encoding.is_empty() || encoding == kind { kind.to_owned() } else { format!("{kind}, {encoding}") }
     }
 
-    /// Returns true for vector sets.
+    /// Returns true if the form is that of a vector set.
     pub(crate) fn is_vector_set(self) -> bool {
         self.encoding == VECTORS
     }
 
-    /// Returns true if Valkey refuses this form in a file of Redis.
+    /// Returns true if Valkey refuses values of this form in an RDB file of Redis.
     pub(crate) fn is_foreign_to_valkey(self) -> bool {
         [FIELDS_EXPIRE, LISTPACK_EXPIRES, NEW_STREAM, NEWEST_STREAM, TEMPLATE].contains(&self.encoding)
     }
@@ -117,7 +117,7 @@ const NEWEST_STREAM: &str = "Redis 8.8";
 const TEMPLATE: &str = "names ahead of values";
 const VECTORS: &str = "vectorset";
 
-/// Returns the form in which a file stores values of the type `kind`.
+/// Returns the form (type and encoding) in which a file stores values of the RDB type `kind`.
 pub(crate) fn form_of(kind: ValueType) -> Form {
     use ValueType::*;
     let (kind, encoding) = match kind {

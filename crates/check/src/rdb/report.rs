@@ -1,4 +1,4 @@
-//! The report of a check, as data that becomes JSON and as text for people.
+//! The report of a check of an RDB file, as data that becomes JSON and as text for people.
 
 use std::fmt::Write;
 
@@ -58,15 +58,15 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Checksum {
-    /// A checksum that matches the file's bytes.
+    /// The checksum matches the file's bytes.
     Good,
-    /// A checksum that does not match: bytes changed after the file was written.
+    /// The checksum does not match: bytes changed after the file was written.
     Wrong,
-    /// No checksum: files of this version have none.
+    /// There is no checksum: files of this version have none.
     Absent,
-    /// A checksum of 0: the file was written with `rdbchecksum no`.
+    /// The checksum is 0: the file was written with `rdbchecksum no`.
     NotWritten,
-    /// A checksum that was not reached: the file is cut off, or could not be read up to its end.
+    /// The checksum was not reached: the file is cut off, or could not be read up to its end.
     NotReached,
 }
 
@@ -95,7 +95,7 @@ pub struct Module {
     pub name: String,
     /// The version of the module's own data format.
     pub version: u16,
-    /// The number of keys with values of the module.
+    /// The number of keys with values of the module's type.
     pub keys: u64,
     /// The size of these keys' records and of the module's data outside of keys, in bytes.
     pub len_bytes: u64,
@@ -214,7 +214,7 @@ impl Report {
         }
     }
 
-    /// Adds the facts about the keys, and the problems found, to the report.
+    /// Adds the counts of the keys, the biggest keys and the problems found to the report.
     pub(crate) fn take_facts(&mut self, facts: &Facts) {
         self.total = facts.total().into();
         let databases = facts.databases.iter();
@@ -251,7 +251,7 @@ impl Report {
         }
     }
 
-    /// Formats the report for people. The last line says if the file is good.
+    /// Formats the report for people. The last line states if a server would load the file.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.push_head(&mut out);
@@ -404,8 +404,8 @@ impl Report {
 const DATABASES_BY_DEFAULT: u64 = 16;
 
 impl Finding {
-    /// Writes the finding as two lines: the description of the problem, and the record that
-    /// contains it.
+    /// Appends the finding to the report `out` as two lines: the description of the problem, and
+    /// the record that contains it.
     fn push(&self, out: &mut String) {
         push(out, format_args!("WRONG at byte {}", self.file_offset));
         if let Some(key) = &self.key {
@@ -452,7 +452,7 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 impl Function {
-    /// Creates the entry of a library of functions from its source.
+    /// Creates the report's entry of a library of functions from the library's source.
     pub(crate) fn of(source: &[u8]) -> Self {
         let line = source.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let line = text::key(line);

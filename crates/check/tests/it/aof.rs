@@ -49,7 +49,8 @@ fn run(path: &Path, arguments: &[&str]) -> Output {
     Command::new(BINARY).arg("aof").arg(path).args(arguments).output().unwrap()
 }
 
-/// Returns standard output, or standard error if that is empty, and the exit status.
+/// Returns the standard output of saker-check, or its standard error if that is empty, and its exit
+/// status.
 fn text(output: Output) -> (String, i32) {
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     (String::from_utf8(text).unwrap(), output.status.code().unwrap())
@@ -271,7 +272,8 @@ fn missing_files_broken_snapshots_and_manifests_are_told() {
     assert_eq!(run(&folder.path().join("no.aof"), &[]).status.code(), Some(2));
 }
 
-/// Returns the time of the last annotation in the incremental file, when FLUSHALL ran.
+/// Returns the time of the last annotation in the incremental file, at which FLUSHALL ran, in
+/// seconds since 1970.
 fn flush_time_s(folder: &TempDir) -> i64 {
     json(folder.path())["files"][3]["last_time_s"].as_i64().unwrap()
 }

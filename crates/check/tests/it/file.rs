@@ -28,7 +28,7 @@ pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Encodes the selection of database `db`, below 64.
+/// Encodes the selection of database `db`, below 64, as an RDB file contains it.
 pub fn select(db: u8) -> [u8; 2] {
     [0xFE, db]
 }

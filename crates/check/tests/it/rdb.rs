@@ -13,7 +13,8 @@ use crate::file::{GOOD, OF_SERVERS, broken_set, key, made_up_module, sealed, sel
 
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-check");
 
-/// Writes a file with these bytes into a temporary folder.
+/// Writes an RDB file with these bytes into a temporary folder. Returns the folder and the path of
+/// the file.
 fn file(bytes: &[u8]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.rdb");

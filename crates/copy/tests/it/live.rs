@@ -60,7 +60,8 @@ fn write(rng: &mut Rng) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// Copies `from` under load, ends the load, and expects equal data.
+/// Copies `from` to `to` while a client changes `from`. Then stops the client, and expects equal
+/// data.
 fn check_under_load(from: &ServerProcess, to: &ServerProcess) {
     fill(&mut from.connect(), 5000);
     let writers = [1, 2].map(|seed| Writer::start(from, seed));
