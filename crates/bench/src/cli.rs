@@ -94,7 +94,7 @@ pub struct RunArguments {
     help: Option<bool>,
 }
 
-/// The server and the settings of its connections.
+/// The options of `saker-bench run` that name the server and set up its connections.
 #[derive(Args, Debug)]
 struct ServerArguments {
     /// Host of the server.
@@ -134,7 +134,7 @@ struct ServerArguments {
     dbnum: u32,
 }
 
-/// The connections to the server and the load on it.
+/// The options of `saker-bench run` that set the number of connections and the load on the server.
 #[derive(Args, Debug)]
 struct LoadArguments {
     /// Connections of all threads together; with --cluster, clients with a connection to every
@@ -171,7 +171,7 @@ struct LoadArguments {
     repeat: bool,
 }
 
-/// The settings of TLS.
+/// The options of `saker-bench run` for TLS connections.
 #[derive(Args, Debug)]
 struct TlsArguments {
     /// Speak TLS.
@@ -278,13 +278,13 @@ impl What {
         lines.ok_or_else(|| BenchError::Usage("--mix takes WEIGHT:COMMAND".to_owned()))
     }
 
-    /// Returns true if no requests are chosen.
+    /// Returns true if the options name no requests, so that redis-benchmark's default tests run.
     fn is_empty(&self) -> bool {
         self.tests.is_empty() && self.mix.is_empty() && self.file.is_none() && self.command.is_empty()
     }
 }
 
-/// The settings of vector workloads.
+/// The options of `saker-bench run` for workloads on vector sets.
 #[derive(Args, Debug)]
 struct VectorArguments {
     /// Vectors: clustered, uniform, or a file (.npy, .fvecs, or text with a row of numbers per

@@ -13,9 +13,9 @@ pub enum BenchError {
     Usage(String),
     /// The connection to the server could not be opened.
     Connect {
-        /// The address of the server.
+        /// The address of the server that could not be reached.
         address: String,
-        /// The error of the operating system on connecting.
+        /// The error that the operating system reported on connecting.
         error: io::Error,
     },
     /// The server rejected the connection's first commands: the password, the database or the

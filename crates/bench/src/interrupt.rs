@@ -52,7 +52,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Returns true after the first signal has arrived.
+    /// Returns true after the first signal (Ctrl-C) has arrived.
     pub fn is_set(&self) -> bool {
         self.flag.load(Relaxed)
     }

@@ -33,7 +33,7 @@ pub struct RunResult {
     /// The number of reads that found a value. A read is a GET, HGET, LPOP or another command that
     /// replies null for a missing value.
     pub hits: u64,
-    /// The number of reads that found no value.
+    /// The number of reads (such as GET) that found no value.
     pub misses: u64,
     /// The number of requests that were due or sent but not answered when the run ended. They have
     /// no latency. If there are many, the latencies are too optimistic.
@@ -46,9 +46,9 @@ pub struct RunResult {
     /// spaces.
     #[serde(with = "buckets")]
     pub histogram: Vec<Bucket>,
-    /// The results by second of the measured part.
+    /// The results of each second of the measured part.
     pub per_second: Vec<Second>,
-    /// The load generator's own resource usage.
+    /// The resources that the load generator itself used.
     pub client: ClientUse,
     /// The server's resource usage, if its process is on this machine and known.
     pub server: Option<ServerUse>,
@@ -104,11 +104,11 @@ impl RunResult {
 pub struct Settings {
     /// The address of the server: `127.0.0.1:6379` or the path of a Unix socket.
     pub address: String,
-    /// The transport to the server.
+    /// The transport of the connections to the server.
     pub transport: Transport,
-    /// The version of RESP: 2 or 3.
+    /// The version of RESP on the connections: 2 or 3.
     pub resp: u8,
-    /// The database number.
+    /// The number of the database that the connections selected.
     pub db: u32,
     /// The number of threads of the load generator.
     pub threads: usize,
@@ -144,11 +144,11 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// TCP without TLS.
+    /// TCP without TLS, to the server's plain port.
     Tcp,
-    /// TLS over TCP.
+    /// TLS over TCP, to the server's TLS port.
     Tls,
-    /// A Unix socket.
+    /// A Unix socket of the server.
     Unix,
 }
 
@@ -162,12 +162,12 @@ pub enum LoopMode {
     /// Requests are sent on a schedule. Latency counts from the time a request was due. It thus
     /// includes the wait behind a slow request, which a closed loop hides (coordinated omission).
     Open {
-        /// The planned requests per second over all connections.
+        /// The planned number of requests per second over all connections.
         requests_per_second: f64,
     },
 }
 
-/// A summary of the latencies, in microseconds.
+/// A summary of the latencies of a run's requests, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// The shortest latency, in microseconds.
@@ -197,7 +197,7 @@ pub struct LatencySummary {
 pub struct Bucket {
     /// The longest latency counted in this bucket, in microseconds.
     pub upper_us: f64,
-    /// The number of requests in this bucket.
+    /// The number of requests whose latency is in this bucket.
     pub count: u64,
 }
 
@@ -248,7 +248,7 @@ pub struct Second {
     pub p99_us: f64,
 }
 
-/// The resources that the load generator used.
+/// The resources that the load generator used in the measured part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientUse {
     /// The CPU time of the load generator's threads in the measured part, user and system, in
@@ -266,7 +266,7 @@ pub struct ClientUse {
 /// says little about the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientBound {
-    /// True if the client was the bottleneck.
+    /// True if the client, the load generator, was the bottleneck.
     pub is_bound: bool,
     /// The observation that shows the client to be the bottleneck; empty if it was not.
     pub reason: String,
@@ -339,7 +339,7 @@ pub struct BesideSearches {
     pub latency: LatencySummary,
 }
 
-/// The simulator of a link.
+/// The simulator of a link with a delay: the kernel's netem or a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkKind {
@@ -362,7 +362,7 @@ impl LinkKind {
 /// The simulated link of a run and the load of its relay, warm-up included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkUse {
-    /// The simulator of the link.
+    /// The simulator of the link: the kernel's netem or a relay.
     pub kind: LinkKind,
     /// The CPU time of the relay divided by the wall time, from 0 to 1; absent if the kernel
     /// simulates the link.

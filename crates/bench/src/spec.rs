@@ -17,9 +17,9 @@ use crate::workload::Workload;
 pub struct RunSpec {
     /// The server and the settings of its connections.
     pub target: Target,
-    /// The requests to send, as templates.
+    /// The requests that the run sends, as templates.
     pub workload: Workload,
-    /// The amount and the rate of requests.
+    /// The amount and the rate of the requests, and the connections that send them.
     pub load: Load,
     /// The observation of the run: the server's process, progress, error replies, interrupts.
     pub watch: Watch,
@@ -28,13 +28,13 @@ pub struct RunSpec {
 /// The server of a run and the settings of its connections.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The address of the server.
+    /// The address at which the server listens.
     pub endpoint: Endpoint,
-    /// The ACL user; the default user when absent.
+    /// The ACL user of the connections; the default user when absent.
     pub user: Option<String>,
-    /// The password; when absent, no AUTH is sent.
+    /// The password for AUTH on each connection; when absent, no AUTH is sent.
     pub password: Option<String>,
-    /// The database that each connection selects.
+    /// The number of the database that each connection selects.
     pub db: u32,
     /// True if connections speak RESP3.
     pub resp3: bool,
@@ -74,12 +74,12 @@ pub struct Tls {
 pub enum Endpoint {
     /// A TCP address; the host may be a name.
     Tcp {
-        /// The host name or IP address.
+        /// The host name or IP address of the server.
         host: String,
-        /// The TCP port.
+        /// The TCP port of the server.
         port: u16,
     },
-    /// The path of a Unix socket.
+    /// The path of a Unix socket on which the server listens.
     Unix(PathBuf),
 }
 
@@ -194,7 +194,7 @@ pub struct Load {
     pub reconnect: bool,
     /// True to compare the replies to reads with the values that the workload writes.
     pub verify: bool,
-    /// The event loop backend of the load generator.
+    /// The event loop backend (io_uring or epoll) of the load generator.
     pub backend: BackendChoice,
     /// The longest time in microseconds that a thread with many busy connections waits for further
     /// replies after one has arrived. With 0, it handles each reply at once. Only allowed in a
@@ -229,7 +229,7 @@ impl Default for Load {
     }
 }
 
-/// The limit at which a run ends.
+/// The limit at which a run ends: a number of requests or a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The run ends after this number of requests in the measured part.
@@ -245,7 +245,7 @@ pub struct Watch {
     pub server_pid: Option<u32>,
     /// True to show a progress line on standard error, if standard error is a terminal.
     pub progress: bool,
-    /// The printer of error replies; `None` prints none.
+    /// The printer of the server's error replies; `None` prints none.
     pub errors: Option<Arc<ErrorLines>>,
     /// A flag that ends the run when it is set, for example by a signal handler. The partial result
     /// is returned.

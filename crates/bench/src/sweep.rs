@@ -26,7 +26,7 @@ const TRIES_CLIENT_BOUND: usize = 4;
 /// The smallest share of the planned rate that a run must reach for the rate to hold.
 const KEPT_MIN: f64 = 0.98;
 
-/// The result of a search for the highest rate.
+/// The result of a search for the highest rate whose p99 is within the bound.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// The run at the highest rate that held the bound; `None` if no rate held it.

@@ -8,10 +8,10 @@ use rustix::time::{ClockId, clock_gettime};
 /// The CPU time that a thread has used so far, and its wait for a processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ThreadTime {
-    /// The time on a processor, in nanoseconds.
+    /// The time that the thread ran on a processor, in nanoseconds.
     pub cpu_ns: u64,
-    /// The time ready to run but waiting for a processor, in nanoseconds; 0 where the kernel does
-    /// not report it.
+    /// The time that the thread was ready to run but waited for a processor, in nanoseconds; 0
+    /// where the kernel does not report it.
     pub waiting_ns: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 pub struct ProcessUse {
     /// The CPU time of all threads of the process, user and system.
     pub cpu: Duration,
-    /// The resident memory, in bytes.
+    /// The resident memory of the process, in bytes.
     pub rss_bytes: u64,
     /// The number of voluntary context switches of the process' threads. Threads that have ended
     /// are not counted.

@@ -274,7 +274,7 @@ struct Broken {
     db: u64,
     /// The offset in the file at which the broken record begins, in bytes.
     begin: u64,
-    /// The offset of the file's end, in bytes.
+    /// The offset of the RDB file's end, in bytes.
     end: u64,
 }
 

@@ -13,12 +13,12 @@ use crate::key::Key;
 /// The bytes that a queued key uses besides its name, as an estimate.
 const OVERHEAD_BYTES: usize = 112;
 
-/// The result of [`ChangedKeys::push`].
+/// The result of adding a changed key to the queue ([`ChangedKeys::push`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// The key was added.
+    /// The key was not in the queue and was added.
     Added,
-    /// The key was in the queue already.
+    /// The key was in the queue already; nothing was added.
     Known,
     /// The queue is full, and the key was not added.
     Full,
@@ -40,7 +40,8 @@ impl ChangedKeys {
         Self { waiting: VecDeque::new(), known: HashSet::new(), len_bytes: 0, len_bytes_max }
     }
 
-    /// Adds `key`, which changed at `now_ns` (nanoseconds).
+    /// Adds `key`, which changed at `now_ns` (nanoseconds), to the queue unless it is there
+    /// already.
     pub fn push(&mut self, key: Key, now_ns: u64) -> Pushed {
         if self.known.contains(&key) {
             return Pushed::Known;

@@ -9,11 +9,11 @@ use resp::{Value, decode, encode_request};
 use crate::by_type::{Ask, Request, request};
 use crate::server::Server;
 
-/// The maximum time for opening a connection.
+/// The maximum time for opening a connection to a server.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The pause between two attempts to send a request.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
-/// The longest time to wait for a reply.
+/// The longest time to wait for the reply to a request.
 const REPLY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A client of one server: connects when needed, and sends requests one after the other.

@@ -68,7 +68,7 @@ pub struct Settings {
     pub lanes: usize,
     /// The databases whose keyspace events are used; empty for all.
     pub databases: Vec<u32>,
-    /// The number of databases of the target.
+    /// The number of databases that the target has.
     pub databases_count: u32,
     /// The maximum number of keys read from the source per second; `None` for no limit.
     pub keys_per_second: Option<f64>,
@@ -80,7 +80,7 @@ pub struct Settings {
     pub retry_for: Duration,
     /// True if the source is asked for keyspace events.
     pub has_events: bool,
-    /// The forms of requests that both servers support.
+    /// The commands, known to both servers, by which expiries are read and values are compared.
     pub dialect: Dialect,
 }
 
@@ -109,7 +109,7 @@ pub struct Engine {
     pub must_rescan: bool,
     /// The keys that a server refused, each with its error.
     pub refused: VecDeque<(Key, String)>,
-    /// The keys that differ by digest or payload.
+    /// The keys whose digests or payloads differ between the servers.
     pub different: VecDeque<Key>,
     /// The keys whose values differ and that are observed for changes during a comparison. The
     /// value is true if the key has changed.

@@ -18,7 +18,7 @@ pub const INTERRUPTED: u8 = 130;
 pub struct Interrupt(Arc<AtomicU32>);
 
 impl Interrupt {
-    /// Starts a thread that listens for the signals.
+    /// Starts a thread that counts the signals SIGINT, SIGTERM and SIGHUP.
     pub fn by_signals() -> io::Result<Self> {
         let interrupt = Self::default();
         let heard = interrupt.clone();
@@ -34,7 +34,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Returns the number of signals so far.
+    /// Returns the number of signals received so far.
     pub fn count(&self) -> u32 {
         self.0.load(Relaxed)
     }

@@ -5,7 +5,7 @@ use std::fmt;
 /// A key of one database: the number of the database, and the name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The number of the database.
+    /// The number of the database that contains the key.
     pub db: u32,
     /// The name of the key; any bytes.
     pub name: Box<[u8]>,

@@ -26,7 +26,7 @@ const FRUITLESS_RESETS_MAX: u32 = 10;
 pub enum Task {
     /// Copy the key; if the source does not have it, remove it from the target.
     Copy,
-    /// Compare the key on both servers.
+    /// Compare the key's value and expiry on both servers.
     Compare,
     /// Remove the key from the target if the source does not have it.
     Sweep,
@@ -39,7 +39,7 @@ pub enum Outcome {
     Copied(usize),
     /// The source does not have the key, so the lane removed it from the target.
     Removed {
-        /// True if the target had the key.
+        /// True if the target had the key before.
         was_there: bool,
     },
     /// A server refused the key. Contains the error of this server.

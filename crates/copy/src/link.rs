@@ -26,7 +26,7 @@ impl End {
     }
 }
 
-/// The purpose of a connection of the copy.
+/// The purpose of a link, a connection of the copy: a scan, events, or a lane's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The connection runs SCAN on the source or the target.
@@ -59,9 +59,9 @@ pub enum State {
 pub struct Link {
     /// The server to which the connection leads.
     pub end: End,
-    /// The purpose of the connection.
+    /// The purpose of the link: a scan, events, or a lane's requests.
     pub role: Role,
-    /// The connection; `None` while it is down.
+    /// The connection of the link; `None` while it is down.
     pub conn: Option<ConnId>,
     /// The state of the connection: down, greeting or ready.
     pub state: State,

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The maximum number of times that the bar is drawn per second.
 const DRAWS_PER_SECOND: u8 = 4;
-/// The time between two lines without a terminal.
+/// The time between two lines of progress, if standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 const STYLE: &str = "{prefix} [{bar:30}] {percent:>3} %  {pos} of {len} keys  {per_sec}  {eta} left  {msg}";
 
@@ -34,7 +34,7 @@ impl Progress {
         Self { bar, next_line }
     }
 
-    /// Begins to show the phase `name`, which handles `keys` keys.
+    /// Begins to show the phase `name` of the copy, which handles `keys` keys.
     pub fn begin(&self, name: &'static str, keys: u64) {
         self.bar.reset();
         self.bar.set_prefix(name);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// The number of refused and of different keys that are listed by name.
 pub const LISTED_MAX: usize = 20;
 
-/// The counts of a copy, for its summary.
+/// The counts of keys, bytes and events of a copy, for its summary.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// The number of keys written to the target. A key written twice counts twice.
@@ -14,7 +14,7 @@ pub struct Tally {
     pub copied_len_bytes: u64,
     /// The number of keys that the scans of both servers have returned.
     pub scanned: u64,
-    /// The number of keys removed from the target.
+    /// The number of keys that the copy removed from the target.
     pub removed: u64,
     /// The number of keys copied with commands such as RPUSH instead of RESTORE.
     pub rewritten: u64,
@@ -24,7 +24,7 @@ pub struct Tally {
     pub losses: u64,
     /// The number of scans that were repeated because changes were missed.
     pub rescans: u64,
-    /// The number of keys compared and found equal.
+    /// The number of keys that were compared and found equal.
     pub equal: u64,
     /// The number of refusals of keys by a server. A key refused twice counts twice.
     pub refused: u64,

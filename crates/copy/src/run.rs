@@ -34,15 +34,16 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 /// The treatment of data that the target has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// The copy does not begin.
+    /// The copy does not begin if the target has keys.
     Refuse,
-    /// Keys that the source lacks stay.
+    /// The target keeps keys that the source lacks.
     Keep,
-    /// Keys that the source lacks are removed.
+    /// Keys that the source lacks are removed from the target.
     Remove,
 }
 
-/// The moment at which the copy ends.
+/// The moment at which the copy ends: after one comparison, after Ctrl-C, or when both servers are
+/// equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// The copy ends after one comparison of all keys.
@@ -53,14 +54,15 @@ pub enum Until {
     Equal,
 }
 
-/// The options of a copy.
+/// The options of a copy of data between two servers.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The databases to copy; empty for all.
     pub databases: Vec<u32>,
     /// The treatment of data that the target has already.
     pub existing: Existing,
-    /// The moment at which the copy ends.
+    /// The moment at which the copy ends: after one comparison, after Ctrl-C, or when both servers
+    /// are equal.
     pub until: Until,
     /// True if keys for which DUMP or RESTORE is refused are copied by the commands of their types.
     pub rewrites: bool,
@@ -70,9 +72,9 @@ pub struct Options {
     pub has_events: bool,
     /// The number of lanes, each of which handles a share of the keys.
     pub lanes: usize,
-    /// The maximum number of keys read per second.
+    /// The maximum number of keys read from the source per second; `None` for no limit.
     pub keys_per_second: Option<f64>,
-    /// The maximum number of payload bytes read per second.
+    /// The maximum number of payload bytes read from the source per second; `None` for no limit.
     pub bytes_per_second: Option<f64>,
     /// The maximum memory of the queues of changed keys, in bytes.
     pub changed_len_bytes_max: usize,
@@ -88,10 +90,10 @@ pub struct Done {
     pub comparison: Option<Comparison>,
 }
 
-/// The reason why a copy ended early.
+/// The reason why a copy of data ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// A signal interrupted the copy.
+    /// A signal (Ctrl-C) interrupted the copy.
     Interrupted,
     /// The copy failed; contains the error.
     Failed(String),

@@ -15,7 +15,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Creates a scan over all keys of `databases`.
+    /// Creates a scan (SCAN) over all keys of `databases`.
     pub fn over(databases: &[u32]) -> Self {
         Self { databases: databases.iter().copied().collect(), cursor: b"0".to_vec(), is_waiting: false }
     }

@@ -33,7 +33,7 @@ pub struct TlsOptions {
 /// A server that is copied from or to: its address, account and TLS settings.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// The address and the account of the server.
+    /// The address of the server and the account to use there.
     pub endpoint: Endpoint,
     tls: Option<TlsClient>,
 }

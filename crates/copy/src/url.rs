@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-/// A server and the account to use there.
+/// A server that the command line names, and the account to use there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address of the server: host and port, or a path.
     pub place: Place,
-    /// True if the connection is encrypted with TLS.
+    /// True if connections to the server use TLS.
     pub is_tls: bool,
-    /// The ACL user; `None` for the default user.
+    /// The ACL user for connections; `None` for the default user.
     pub user: Option<String>,
     /// The password of the user; `None` to connect without AUTH.
     pub password: Option<String>,
@@ -70,7 +70,7 @@ impl Endpoint {
     }
 }
 
-/// Formats the address without user and password.
+/// Formats the address of the server, without user and password.
 impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.place {
@@ -81,7 +81,8 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// Parses `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Parses the address of a server: `host`, `host:port`, `[v6]` or `[v6]:port`. Returns `None` for
+/// any other text.
 fn parse_tcp(place: &str) -> Option<Place> {
     let (host, port) = match place.strip_prefix('[').and_then(|place| place.split_once(']')) {
         Some((host, port)) => (host, port.strip_prefix(':').unwrap_or(port)),

@@ -59,7 +59,7 @@ pub enum Facts {
         /// The hash of the reply (digest or payload), and its length in bytes.
         content: (u64, usize),
     },
-    /// The server replied with an error.
+    /// The server replied with an error when the key was read; contains its text.
     Refused(String),
 }
 
@@ -117,7 +117,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Classifies `error`, the text of an error reply.
+    /// Classifies `error`, the text of a server's error reply, by its meaning for the copy.
     pub fn of(error: &[u8]) -> Self {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| error.starts_with(prefix.as_bytes()));
         if starts(&["ERR DUMP payload version", "ERR Bad data format"]) {

@@ -60,7 +60,7 @@ pub(crate) struct CarriedOutput {
 }
 
 impl CarriedInput {
-    /// Returns the received bytes that are not consumed.
+    /// Returns the received bytes that the caller has not consumed.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.bytes[self.consumed..]
     }

@@ -5,12 +5,12 @@ use std::{fmt, io};
 
 use crate::TlsFailure;
 
-/// The reason why a connection ended.
+/// The reason why a connection of an event loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The peer closed its side. Everything that the peer sent was reported before.
     PeerClosed,
-    /// `close_after_flush` was called and all output is sent.
+    /// `close_after_flush` was called, and all output of the connection is sent.
     Flushed,
     /// A receive or a send on the socket failed with this kind of error.
     Failed(io::ErrorKind),

@@ -24,7 +24,7 @@ pub enum Event {
     AcceptFailed {
         /// The listener that could not accept.
         listener: ListenerId,
-        /// The error of the system call.
+        /// The error of the system call that accepts.
         error: io::Error,
         /// The time until the next attempt to accept.
         pause: Duration,

@@ -442,7 +442,7 @@ impl EventLoop {
         self.core.conns.get(conn).is_some()
     }
 
-    /// Returns the number of open connections. O(1).
+    /// Returns the number of open connections of this loop. O(1).
     pub fn open_count(&self) -> usize {
         self.core.conns.open_count()
     }

@@ -22,7 +22,7 @@ pub enum BackendChoice {
     Auto,
     /// io_uring, or an error if it is forbidden or missing.
     IoUring,
-    /// epoll (kqueue on a Mac).
+    /// epoll, or kqueue on a Mac.
     Epoll,
 }
 
@@ -49,7 +49,7 @@ impl Backend {
 /// The options of one event loop. The defaults suit a server with thousands of connections.
 #[derive(Clone, Debug)]
 pub struct LoopOptions {
-    /// The kind of back end to use.
+    /// The kind of back end that the event loop uses: epoll, io_uring, or the best available.
     pub backend: BackendChoice,
     /// The length of a chunk, the unit of receiving, in bytes. With epoll, one receive takes at
     /// most one chunk, unless a large request was announced with `reserve_input`. With io_uring,

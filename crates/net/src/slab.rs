@@ -43,7 +43,7 @@ pub(crate) struct Conn {
 /// The stage of a connection on its way into or out of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Passage {
-    /// An ordinary connection of this loop.
+    /// An ordinary connection of this loop, neither arriving nor leaving.
     #[default]
     Settled,
     /// An outgoing connection that the peer has not accepted yet.
@@ -191,7 +191,7 @@ impl Slab {
         self.free.append(&mut self.released);
     }
 
-    /// Returns the number of open connections. O(1).
+    /// Returns the number of open connections of this loop. O(1).
     pub(crate) fn open_count(&self) -> usize {
         self.open_count
     }

@@ -72,7 +72,7 @@ pub struct DecodeError {
     pub kind: DecodeErrorKind,
 }
 
-/// The reasons why bytes are not a reply.
+/// The reasons why received bytes are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeErrorKind {
     /// A byte that is not the type byte of any reply.

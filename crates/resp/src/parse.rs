@@ -54,7 +54,7 @@ impl Span {
 pub struct Limits {
     /// The maximum length of an argument in bytes (`proto-max-bulk-len`).
     pub bulk_len_max: u64,
-    /// The maximum number of arguments of a request.
+    /// The maximum number of arguments of a request, its command name included.
     pub multibulk_len_max: i64,
     /// The maximum length in bytes of an inline request, and of a line with a length or a count.
     pub inline_len_max: usize,

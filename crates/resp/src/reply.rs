@@ -18,10 +18,10 @@ use stdx::{ByteQueue, SharedBytes, bytes, number};
 /// The protocol version of a client, chosen with HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// RESP2, with which every connection starts.
+    /// RESP2, the protocol with which every connection starts.
     #[default]
     Resp2,
-    /// RESP3, after `HELLO 3`.
+    /// RESP3, the protocol after `HELLO 3`.
     Resp3,
 }
 
@@ -45,7 +45,7 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Creates an encoder that appends to `out`.
+    /// Creates an encoder that appends replies in `protocol` to `out`.
     #[inline]
     pub fn new(out: &'a mut ByteQueue, protocol: Protocol) -> Self {
         let start_len_bytes = out.len_bytes();
@@ -93,7 +93,7 @@ impl<'a> Reply<'a> {
         self.out.truncate(mark.0);
     }
 
-    /// Writes `+OK`.
+    /// Writes the simple string `+OK`.
     #[inline]
     pub fn ok(&mut self) {
         self.raw(b"+OK\r\n");
@@ -121,7 +121,7 @@ impl<'a> Reply<'a> {
         tail.extend_from_slice(b"\r\n");
     }
 
-    /// Writes an integer.
+    /// Writes an integer reply, such as `:1`.
     #[inline]
     pub fn integer(&mut self, value: i64) {
         self.header(b':', value);

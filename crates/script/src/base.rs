@@ -16,7 +16,7 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 8] = [
     (b"setmetatable", setmetatable),
 ];
 
-/// The functions of `table` that replace Lua's own.
+/// The functions of the Lua table `table` that replace Lua's own.
 pub(crate) const TABLE_FUNCTIONS: [(&[u8], Function); 2] = [(b"insert", insert), (b"remove", remove)];
 
 /// Handles `table.foreach` and `table.foreachi`; the first upvalue is Lua's own function, which is

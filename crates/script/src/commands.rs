@@ -2,7 +2,7 @@
 
 use resp::Protocol;
 
-/// The server, as a running script uses it.
+/// The server, as a running script uses it: commands, log and access control.
 pub trait Commands {
     /// Runs a command (`redis.call`, `redis.pcall`) and returns its reply, encoded in RESP of
     /// `protocol`. A failed command returns an error reply `-…`, which `redis.call` raises. `Err`
@@ -50,7 +50,7 @@ pub enum Stop {
     Again,
 }
 
-/// The level of a line of `redis.log`.
+/// The level of a line that a script writes to the server's log by `redis.log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// The level `redis.LOG_DEBUG`.

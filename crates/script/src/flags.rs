@@ -102,7 +102,7 @@ impl Registered {
         Some(self.functions.len() as i32)
     }
 
-    /// Returns the registered functions, in order.
+    /// Returns the functions that the library has registered, in order.
     pub(crate) fn into_functions(self) -> Vec<FunctionInfo> {
         self.functions
     }

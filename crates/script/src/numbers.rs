@@ -49,7 +49,7 @@ fn scientific(value: f64, precision: usize) -> String {
     format!("{:.*e}", precision - 1, value)
 }
 
-/// Formats a number as Lua's `tostring` does.
+/// Formats a number as Lua's `tostring` does, with 14 significant digits.
 pub(crate) fn number_text(value: f64) -> String {
     format_g(value, 14)
 }

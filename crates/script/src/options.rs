@@ -9,7 +9,7 @@ pub struct VmOptions {
     pub redis_version_number: u32,
     /// `server.SERVER_NAME`: the name of the server.
     pub server_name: String,
-    /// `server.SERVER_VERSION`: our own version.
+    /// `server.SERVER_VERSION`: the version of Saker.
     pub server_version: String,
     /// The memory of one thread's Lua state at which scripts fail with `not enough memory`, in
     /// bytes. `None` is no limit.

@@ -165,7 +165,7 @@ pub(crate) enum CaptureEnd {
     /// The end is not known: the matcher has not reached the capture's `)` yet.
     #[default]
     Open,
-    /// The capture is `()`, which captures a position.
+    /// The capture is `()`: its value is a position in the text.
     Position,
     /// The end is known: the offset after the capture's last byte.
     At(usize),
@@ -269,7 +269,8 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Prepares the matcher for another pattern.
+    /// Prepares the matcher for another pattern: drops the bitmaps of the last pattern's sets, and
+    /// frees a large stack of choices.
     #[inline]
     pub(crate) fn reset(&mut self) {
         self.sets.clear();

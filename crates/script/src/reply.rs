@@ -165,7 +165,7 @@ pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
 
 /// The fields of the Lua table of an error.
 pub(crate) struct ErrorFields {
-    /// The field `err`: the error text.
+    /// The field `err` of the error table: the error text.
     pub(crate) message: Vec<u8>,
     /// The fields `source` and `line`, the place where the error was raised; `None` if one of them
     /// is missing.

@@ -40,7 +40,7 @@ impl Sha {
         Some(Self(hex))
     }
 
-    /// Returns the 40 digits of the script's name.
+    /// Returns the 40 hexadecimal digits of the script's name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -23,7 +23,7 @@ use crate::sha::{Sha, ShaMap};
 /// The arguments of one call of a script or function, and the client's protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The keys of the call (`KEYS`).
+    /// The names of keys that the caller passes (`KEYS`).
     pub keys: &'a [&'a [u8]],
     /// The arguments of the call that are not keys (`ARGV`).
     pub args: &'a [&'a [u8]],
@@ -68,7 +68,7 @@ pub struct Library {
     pub name: Vec<u8>,
     /// The functions of the library, in the order of their registration.
     pub functions: Vec<FunctionInfo>,
-    /// The whole text of the library.
+    /// The whole text of the library, its first line included.
     pub code: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ pub struct Library {
 pub struct FunctionName<'a> {
     /// The name of the library that has the function.
     pub library: &'a [u8],
-    /// The name of the function.
+    /// The name of the function that is called.
     pub function: &'a [u8],
 }
 
@@ -176,7 +176,7 @@ impl Vm {
         self.chunks.contains_key(sha)
     }
 
-    /// Returns the number of compiled scripts.
+    /// Returns the number of compiled scripts in this `Vm`.
     pub fn script_count(&self) -> usize {
         self.chunks.len()
     }
@@ -359,9 +359,9 @@ impl Vm {
 
 /// The way in which a run of a script or function has ended.
 enum RunEnd {
-    /// The run has written its reply.
+    /// The script or function has written its reply.
     Replied,
-    /// The called function does not exist.
+    /// The called function does not exist in the library.
     Missing,
     /// The script has returned an error table as its reply.
     Error(ErrorReply),

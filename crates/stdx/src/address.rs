@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The address of one end of a connection.
+/// The address of one end of a connection: TCP or a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// The address of a TCP socket over IPv4 or IPv6.

@@ -54,7 +54,7 @@ impl ByteQueue {
         Self { tail: buffer, ..Self::default() }
     }
 
-    /// Creates a queue that holds `bytes`.
+    /// Creates a queue whose unsent bytes are `bytes`.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self { tail: bytes, ..Self::default() }
     }
@@ -121,13 +121,13 @@ impl ByteQueue {
         *other = ByteQueue::with_buffer(buffer);
     }
 
-    /// Returns the number of unsent bytes. O(1).
+    /// Returns the number of unsent bytes in the queue. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.chunks_len_bytes + self.tail.len() - self.sent
     }
 
-    /// Returns true if there are no unsent bytes.
+    /// Returns true if the queue has no unsent bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len_bytes() == 0

@@ -17,7 +17,7 @@ use std::f64::consts::LOG10_2;
 /// identify any double.
 pub(crate) const DIGITS_MAX: usize = 18;
 
-/// A number `significand × 2^exponent`.
+/// A floating-point number in the form `significand × 2^exponent`.
 #[derive(Clone, Copy)]
 struct Scaled {
     significand: u64,

@@ -38,14 +38,14 @@ struct Counter {
     heap_at: usize,
 }
 
-/// An item and the bounds of its weight.
+/// An item of the stream, and the bounds of its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hitter {
-    /// The name of the item.
+    /// The name of the item in the stream.
     pub key: Arc<[u8]>,
     /// The lower bound of the item's weight: the count minus the error.
     pub certain: u64,
-    /// The upper bound of the item's weight.
+    /// The upper bound of the item's weight: the count of its counter.
     pub count: u64,
 }
 

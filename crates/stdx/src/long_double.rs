@@ -18,7 +18,7 @@ use crate::number::{Form, NumberText};
 const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
 /// The maximum number of printed digits after the decimal point.
 const DECIMALS: usize = 17;
-/// Ten to the power of [`DECIMALS`].
+/// Ten to the power of [`DECIMALS`], the factor that makes all decimals an integer.
 const DECIMALS_UNIT: u128 = 100_000_000_000_000_000;
 
 /// An 80-bit number, finite or infinite, never NaN.
@@ -68,7 +68,7 @@ impl LongDouble {
         sum.is_finite().then_some(Self(sum))
     }
 
-    /// Returns true unless the number is infinite.
+    /// Returns true if the 80-bit number is finite, false if it is infinite.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
     }

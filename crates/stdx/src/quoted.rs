@@ -4,7 +4,7 @@
 //! and a backslash makes any other byte literal. Inside single quotes, only `\'` is special. A
 //! quote may open in the middle of a word; the word must end directly after the closing quote.
 
-/// Returns true if `byte` separates words.
+/// Returns true if `byte` is a blank that separates words.
 #[inline]
 pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')

@@ -23,9 +23,9 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 /// The address on which a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP address.
+    /// The IP address and port of a TCP socket.
     Tcp(SocketAddr),
-    /// The path of a Unix socket.
+    /// The path of a Unix socket on which the server listens.
     Unix(PathBuf),
 }
 
@@ -54,7 +54,7 @@ pub enum ClientError {
     TimedOut(Vec<u8>),
     /// The received bytes are not a reply. Holds these bytes.
     Malformed(DecodeError, Vec<u8>),
-    /// Any other failure of the socket.
+    /// Any other failure of the client's socket.
     Io(io::Error),
 }
 
@@ -89,7 +89,7 @@ impl From<io::Error> for ClientError {
 /// A connected stream socket: TCP or Unix.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// A TCP connection.
+    /// A connection over TCP.
     Tcp(TcpStream),
     /// A connection over a Unix socket.
     Unix(UnixStream),
@@ -184,7 +184,7 @@ impl Client {
         }
     }
 
-    /// Sets the read timeout of all later replies.
+    /// Sets the time for which this client waits for each later reply.
     pub fn set_read_timeout(&mut self, timeout: Duration) {
         self.stream.set_read_timeout(Some(timeout)).expect("the timeout is not zero");
     }
@@ -238,7 +238,7 @@ impl Client {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Waits for the next reply and returns it.
+    /// Waits for the next reply of the server and returns it.
     pub fn read(&mut self) -> Result<Value, ClientError> {
         loop {
             match decode(&self.input[self.consumed..]) {

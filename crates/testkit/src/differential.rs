@@ -46,7 +46,7 @@ const SEQUENCES_PER_PROTOCOL: u64 = 8;
 /// The settings of a run of the differential test.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The seed of all choices.
+    /// The seed from which all random commands follow.
     pub seed: u64,
     /// The time after which the run ends.
     pub time: Duration,
@@ -70,13 +70,13 @@ impl Default for Options {
 /// The results of a run of the differential test.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// The seed of the run.
+    /// The seed from which the run's random commands followed.
     pub seed: u64,
-    /// The number of commands sent to each server.
+    /// The number of commands that the test has sent to each server.
     pub commands: u64,
     /// The number of sequences of commands sent to both servers.
     pub sequences: u64,
-    /// The duration of the run.
+    /// The duration of the differential test.
     pub elapsed: Duration,
     /// The commands of the rules that were not compared. Only one of the servers knows them, or
     /// their effects differ between the two versions.

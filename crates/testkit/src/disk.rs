@@ -37,9 +37,9 @@ const WRITES_MAX: usize = 3;
 /// The cause for which an operation of the simulated disk fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The disk is full.
+    /// The operation fails because the disk is full.
     NoSpace,
-    /// The disk cannot be read or written.
+    /// The operation fails because the disk cannot be read or written.
     Io,
 }
 
@@ -55,29 +55,29 @@ impl Fault {
 /// The plan of a disk's faults: it decides which operations fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plan {
-    /// No operation fails.
+    /// No operation of the disk fails.
     #[default]
     Never,
     /// The operation with this number, counted from 0, fails.
     Once(u64, Fault),
     /// The operation with this number and all later ones fail.
     From(u64, Fault),
-    /// Each operation fails with this probability, in thousandths.
+    /// Each operation of the disk fails with this probability, in thousandths.
     Chance(usize),
 }
 
 /// An operation of the simulated disk that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A file is created.
+    /// A file is created on the simulated disk.
     Create,
-    /// Some bytes are appended to a file.
+    /// Some bytes are appended to a file of the disk.
     Write,
-    /// A file is synced.
+    /// A file of the disk is synced.
     SyncFile,
     /// A file is renamed.
     Rename,
-    /// A file is removed.
+    /// A file of the disk is removed.
     Remove,
     /// The folder is synced.
     SyncFolder,
@@ -112,7 +112,7 @@ impl File {
     }
 }
 
-/// The state of the disk at one moment.
+/// The state of the simulated disk at one moment.
 #[derive(Clone, Debug)]
 struct State {
     rng: Rng,

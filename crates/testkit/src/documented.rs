@@ -13,14 +13,15 @@ use resp::Value;
 use crate::client::Client;
 use crate::rng::Rng;
 
-/// Percentage of requests that are damaged.
+/// Percentage of random requests that are damaged: an argument is left out, doubled, swapped or
+/// replaced.
 const DAMAGED_PERCENT: usize = 20;
-/// Percentage of optional arguments that are present.
+/// Percentage of a command's optional arguments that a random request has.
 const OPTIONAL_PERCENT: usize = 35;
 /// Maximum number of repetitions of an argument that may occur several times.
 const REPEATS_MAX: usize = 3;
 
-/// Keys, some of them named like options.
+/// The names of keys in random requests; some are named like options.
 const KEYS: &[&str] = &["a", "b", "c", "d", "s", "h", "l", "z", "x", "STREAMS", "STORE", "KEYS", "BY", ""];
 /// Integers: ordinary ones, and the limits of the number types.
 const INTEGERS: &[&str] = &[
@@ -187,7 +188,7 @@ fn text(value: &Value) -> String {
 }
 
 impl Documented {
-    /// Returns a random request of this command. O(arguments).
+    /// Generates a random request of this command. O(arguments).
     pub fn request(&self, rng: &mut Rng) -> Vec<Vec<u8>> {
         let mut walk = Walk { rng, key_count: None, words: Vec::new() };
         walk.words.extend(self.name.split('|').map(|word| word.to_ascii_uppercase().into_bytes()));

@@ -29,7 +29,7 @@ pub struct Recording {
     /// The number of connections. With more connections the check is slower: in the worst case, its
     /// time grows exponentially with them.
     pub clients: usize,
-    /// The number of commands of each client.
+    /// The number of commands that each client sends.
     pub commands_each: usize,
     /// The number of keys that all clients share. With fewer keys, more commands conflict.
     pub keys: usize,
@@ -43,7 +43,7 @@ pub struct Recording {
     pub seed: u64,
 }
 
-/// The kind of recorded commands.
+/// The kind of commands that the clients of a recording send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// Commands of one key. They are checked key by key, so histories may be long.
@@ -191,7 +191,7 @@ impl<'r> Choices<'r> {
         }
     }
 
-    /// Returns the next random command.
+    /// Generates the client's next random command.
     pub fn command(&mut self) -> Vec<Vec<u8>> {
         let percent = self.recording.scripts_percent;
         if percent > 0 && self.below(100) < percent {

@@ -35,7 +35,7 @@ pub struct Operation {
     /// The number of the connection that sent it. Operations of one connection take effect in the
     /// order of the history.
     pub client: usize,
-    /// The command and its arguments.
+    /// The name and the arguments of the command.
     pub args: Vec<Vec<u8>>,
     /// The reply of the server to the command.
     pub reply: Value,
@@ -65,7 +65,7 @@ pub struct Counterexample {
 
 /// Maximum number of operations before the culprit in a counterexample.
 const RECENT_MAX: usize = 16;
-/// Maximum number of possible states in a counterexample.
+/// Maximum number of possible states of the keys that a counterexample shows.
 const POSSIBLE_MAX: usize = 4;
 
 /// Checks that the history is linearizable, starting with empty keys. The module's comment states

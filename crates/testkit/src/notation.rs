@@ -28,13 +28,13 @@ pub enum Expected {
     Glob(Vec<u8>),
     /// A value that is not an aggregate, such as a string or a number.
     Scalar(Value),
-    /// `*2`: an array.
+    /// `*2`: an array with these elements.
     Array(Vec<Expected>),
-    /// `%1`: a map.
+    /// `%1`: a map with these pairs.
     Map(Vec<(Expected, Expected)>),
-    /// `~2`: a set.
+    /// `~2`: a set with these members.
     Set(Vec<Expected>),
-    /// `>2`: a push.
+    /// `>2`: a push with these elements.
     Push(Vec<Expected>),
 }
 

@@ -314,7 +314,7 @@ pub mod peer {
     }
 }
 
-/// The server under test.
+/// The server under test, saker-server.
 pub mod saker {
     use super::*;
 

@@ -31,9 +31,9 @@ use resp::{Value, encode_request};
 use crate::client::{Address, Client, ClientError};
 use crate::rng::Rng;
 
-/// Number of lists through which the elements pass.
+/// Number of lists (queues) through which the elements pass.
 const LISTS: usize = 3;
-/// Maximum number of requests in a pipeline.
+/// Maximum number of requests in a pipeline of a client.
 const PIPELINE_MAX: usize = 6;
 /// Maximum number of elements that one request pushes or pops.
 const ELEMENTS_MAX: usize = 4;
@@ -62,11 +62,11 @@ pub struct Queue {
 /// The results of a run of the queue test in which no element was lost, doubled or out of order.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The number of elements whose push was answered.
+    /// The number of elements whose push the server answered.
     pub pushed: usize,
     /// The number of found elements whose push was not answered.
     pub pushed_unanswered: usize,
-    /// The number of elements received in replies.
+    /// The number of elements that clients received in replies to pops.
     pub popped: usize,
     /// The number of elements that BLMOVE has moved to destination lists.
     pub moved: usize,
@@ -104,7 +104,7 @@ type Element = (usize, usize, usize);
 
 /// A random request of a pipeline, as the client must know it to use the reply.
 enum Request {
-    /// RPUSH of these elements to their list.
+    /// RPUSH of these elements to the list that they name.
     Push(Vec<Element>),
     /// A command that pops up to `elements_max` elements, such as LPOP with a count in a
     /// transaction. The server sends `replies` replies to it; the last one holds the elements.

@@ -23,7 +23,7 @@ pub use replica::{Replica, SyncCounts};
 /// Maximum time for which the waits of this module wait for a condition.
 pub const WITHIN: Duration = Duration::from_secs(240);
 
-/// Pause between two checks of a condition.
+/// Pause between two checks of a condition that a test waits for.
 const POLL: Duration = Duration::from_millis(2);
 
 /// Checks the condition `is_so` repeatedly. Returns true as soon as it holds, false after

@@ -84,9 +84,9 @@ pub const LARGE_ENCODINGS: &[(&str, &str)] = &[
 /// The thresholds at which collections change their encoding, in one run of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encodings {
-    /// The defaults: small collections are packed.
+    /// The default thresholds: small collections have packed encodings.
     Small,
-    /// The options of [`LARGE_ENCODINGS`].
+    /// The options of [`LARGE_ENCODINGS`]: all collections have large encodings.
     Large,
 }
 
@@ -95,7 +95,7 @@ pub enum Encodings {
 pub struct Variant {
     /// The version of RESP of all connections of the run.
     pub protocol: Protocol,
-    /// The thresholds at which collections change their encoding.
+    /// The thresholds at which collections change their encoding in the run.
     pub encodings: Encodings,
 }
 
@@ -173,7 +173,7 @@ enum Wanted {
 /// One command of a script, with the reply that the script states.
 #[derive(Clone, Debug)]
 struct Step {
-    /// The line number of the command, from 0.
+    /// The line number of the command in the script, from 0.
     line: usize,
     /// The lines that state the reply, without directives such as `@unordered`.
     reply_lines: Range<usize>,
@@ -223,7 +223,7 @@ pub struct Script {
     examples: Vec<ExampleStart>,
 }
 
-/// The beginning of an example in a script.
+/// The beginning of an example in a `.resp` script.
 #[derive(Debug)]
 struct ExampleStart {
     title: String,
@@ -237,7 +237,7 @@ struct ExampleStart {
 #[derive(Debug)]
 pub struct ScriptError {
     path: PathBuf,
-    /// The number of the wrong line, from 0.
+    /// The number of the wrong line in the script, from 0.
     line: usize,
     what: String,
 }

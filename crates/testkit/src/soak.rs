@@ -51,14 +51,14 @@ const GONE_WITHIN: Duration = Duration::from_secs(20);
 /// and buffers for later use.
 const LEFT_BYTES_MAX: u64 = 16 << 20;
 
-/// The settings of a soak test.
+/// The settings of a soak test of one server.
 #[derive(Clone, Debug)]
 pub struct Soak {
     /// The address of the server. The server has no keys and refuses DEBUG.
     pub address: Address,
-    /// The process ID of the server.
+    /// The process ID of the server under test.
     pub pid: u32,
-    /// The duration of the test.
+    /// The duration of the soak test.
     pub time: Duration,
     /// The maximum memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
@@ -73,7 +73,7 @@ pub struct Soak {
 pub struct Report {
     /// The latencies of the checkers' requests in microseconds.
     latencies_us: Histogram<u64>,
-    /// The number of queue elements that workers received.
+    /// The number of queue elements that worker clients received.
     served: u64,
     /// The number of completed rounds of misbehaving clients.
     misbehaviors: u64,

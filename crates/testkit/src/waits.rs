@@ -96,7 +96,7 @@ pub struct Waits {
     pub waits: usize,
     /// The number of clients that send pipelines of writes during the measurement.
     pub load_clients: usize,
-    /// The seed of the timeouts.
+    /// The seed from which the timeouts of blocking commands are drawn.
     pub seed: u64,
 }
 
@@ -161,7 +161,7 @@ pub fn run(waits: &Waits, kind: &Kind) -> Report {
     Report { late_us }
 }
 
-/// Opens a connection with a long read timeout.
+/// Opens a connection to the server, with a long read timeout.
 fn connect(address: &Address) -> Client {
     let mut client = Client::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     client.set_read_timeout(REPLY_LIMIT);

@@ -13,7 +13,7 @@ use anyhow::Result;
 use crate::progress::{Outcome, Session};
 use crate::{programs, shell, tidy};
 
-/// The arguments that select the annotated configuration file.
+/// The arguments that make the example program write the annotated configuration file.
 const CONF: &[&str] = &["conf", "packaging/saker.conf"];
 const LIMIT: Duration = Duration::from_secs(2400);
 

@@ -63,7 +63,7 @@ const LANES: [Lane; 3] = [Lane::Sources, Lane::Models, Lane::Servers];
 /// The treatment of a step of CI whose `run` returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterFailure {
-    /// The run stops: no further step begins.
+    /// The run of CI stops: no further step begins.
     Stop,
     /// The whole step is repeated once, alone, after all other steps.
     Repeat,
@@ -73,7 +73,7 @@ pub enum AfterFailure {
 pub struct Step {
     /// The name of the step for `--only` and `--skip`.
     pub name: &'static str,
-    /// The purpose of the step, in a phrase.
+    /// The purpose of the step, in a phrase for the list of steps.
     pub about: &'static str,
     /// The advice that is printed when the step fails.
     pub remedy: &'static str,
@@ -92,7 +92,7 @@ pub struct Session {
     pub root: PathBuf,
     /// Cargo's target folder; logs, tools and scratch files live below it.
     pub target: PathBuf,
-    /// The seed of every random choice of this run. It is printed, so that a failure can be
+    /// The seed of every random choice of this run of CI. It is printed, so that a failure can be
     /// repeated.
     pub seed: u64,
     report: Mutex<Vec<String>>,

@@ -25,7 +25,7 @@ const SHOWN_CHARS_MAX: usize = 160;
 /// The interval between two checks whether a running command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The way in which a watched command ended.
+/// The way in which a command with a time limit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The watched command ended with the exit status 0.

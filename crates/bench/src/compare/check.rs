@@ -15,7 +15,7 @@ const COUNT_MAX: u64 = 1_000_000;
 const THREADS_MAX: u64 = 1_024;
 /// The largest number of keys or requests that a study may set.
 const MANY_MAX: u64 = 1_000_000_000_000;
-/// The longest value that servers accept, in bytes.
+/// The longest value that servers accept, in bytes; a study may not ask for a longer one.
 const VALUE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// The longest round trip that a study may simulate, in milliseconds.
 const ROUND_TRIP_MS_MAX: u64 = 60_000;

@@ -52,7 +52,7 @@ impl Control {
         self.stream.set_timeouts(within)
     }
 
-    /// Sends a request and waits for its reply.
+    /// Sends a request on the control connection and waits for its reply.
     pub fn ask(&mut self, words: &[&str]) -> io::Result<Value> {
         let mut request = Vec::new();
         encode_request(words, &mut request);

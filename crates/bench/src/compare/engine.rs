@@ -56,7 +56,7 @@ const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
 /// The surroundings in which an engine is started: link, TLS certificate and interrupt.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// The simulated link to the engines, if any.
+    /// The simulated link to the engines; `None` without one.
     pub link: Option<&'a Link>,
     /// The TLS certificate of the engines, if TLS is measured.
     pub certificate: Option<&'a Certificate>,

@@ -22,7 +22,7 @@ pub struct Mistake {
 /// The part of the file that a mistake is about.
 #[derive(Debug, PartialEq)]
 enum Place {
-    /// The mistake is about the whole file.
+    /// The mistake is about the whole study file.
     File,
     /// The mistake is about this byte range of the file.
     Bytes(Range<usize>),
@@ -31,7 +31,7 @@ enum Place {
     Key(String),
 }
 
-/// A mistake and its position in the file.
+/// A mistake in a study file, with its line and column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     /// The line and the column; absent for a mistake about the whole file or a table that the file
@@ -42,7 +42,7 @@ pub struct Located {
 }
 
 impl Mistake {
-    /// Creates a mistake about the whole file.
+    /// Creates a mistake about the whole study file, with this reason.
     pub fn new(reason: impl fmt::Display) -> Self {
         Self { place: Place::File, reason: reason.to_string() }
     }

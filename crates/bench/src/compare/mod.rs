@@ -101,7 +101,7 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     }
 }
 
-/// Writes the reports of earlier results again.
+/// Reads the results.json of an earlier study and writes its reports again.
 fn again(arguments: &CompareArguments) -> Result<(), BenchError> {
     let path = &arguments.study;
     let outcome = report::json::read(path)

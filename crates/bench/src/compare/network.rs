@@ -16,7 +16,7 @@ use super::relay::Shape;
 use crate::interrupt::{CleanupAction, Interrupt};
 use crate::results::LinkKind;
 
-/// A simulated link to engines.
+/// A simulated link between the load generator and the engines.
 pub enum Link {
     /// A network namespace whose interfaces delay packets with netem.
     Netem(Namespace),

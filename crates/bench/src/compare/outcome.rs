@@ -12,13 +12,13 @@ use crate::results::{Ending, LatencySummary, LinkKind, RunResult};
 /// The outcome of a whole study: its settings, its machine, its engines and all results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The title of the study.
+    /// The title of the study, for the reports.
     pub title: String,
-    /// The purpose of the study.
+    /// The purpose of the study, for the reports.
     pub description: String,
     /// The start of the study, in milliseconds of Unix time.
     pub started_unix_ms: u64,
-    /// The number of rounds requested.
+    /// The number of rounds that the study or the command line requests.
     pub rounds: u32,
     /// True if the `--quick` option shortened the study. Its figures are a demonstration.
     pub quick: bool,
@@ -57,7 +57,7 @@ pub struct Machine {
     pub cores: usize,
     /// The size of the machine's memory, in bytes.
     pub memory_bytes: u64,
-    /// The kernel and its version.
+    /// The kernel of the machine and its version.
     pub system: String,
 }
 
@@ -80,7 +80,7 @@ pub struct EngineFacts {
 /// The results of all rounds of one engine at one [`Point`] of measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The name of the engine.
+    /// The name of the engine that was measured.
     pub engine: String,
     /// The point of measurement: the test and the conditions, such as the number of connections.
     pub point: Point,
@@ -93,11 +93,11 @@ pub struct Cell {
 /// The memory per key of one engine with one number of I/O threads, as the preload measured it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyMemory {
-    /// The name of the engine.
+    /// The name of the engine whose memory was measured.
     pub engine: String,
     /// The number of I/O threads of the engine.
     pub io_threads: u32,
-    /// The size of the values, in bytes.
+    /// The size of the values of the preload, in bytes.
     pub value_bytes: usize,
     /// The number of keys that the preload added.
     pub keys: u64,
@@ -106,7 +106,7 @@ pub struct KeyMemory {
 }
 
 impl Outcome {
-    /// Returns the engines that were not left out.
+    /// Returns the engines that were measured: those that were not left out of the study.
     pub fn measured(&self) -> impl Iterator<Item = &EngineFacts> {
         self.engines.iter().filter(|engine| engine.left_out.is_none())
     }
@@ -160,27 +160,27 @@ impl Outcome {
 /// the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// The number of requests answered per second.
+    /// The number of requests that the server answered per second.
     Rate,
-    /// The mean latency, in microseconds.
+    /// The mean latency of requests, in microseconds.
     Mean,
-    /// The shortest latency, in microseconds.
+    /// The shortest latency of requests, in microseconds.
     Min,
-    /// The median latency, in microseconds.
+    /// The median latency of requests, in microseconds.
     P50,
-    /// The 75th percentile of latency, in microseconds.
+    /// The 75th percentile of the requests' latency, in microseconds.
     P75,
-    /// The 90th percentile of latency, in microseconds.
+    /// The 90th percentile of the requests' latency, in microseconds.
     P90,
-    /// The 95th percentile of latency, in microseconds.
+    /// The 95th percentile of the requests' latency, in microseconds.
     P95,
-    /// The 99th percentile of latency, in microseconds.
+    /// The 99th percentile of the requests' latency, in microseconds.
     P99,
-    /// The 99.9th percentile of latency, in microseconds.
+    /// The 99.9th percentile of the requests' latency, in microseconds.
     P999,
-    /// The 99.99th percentile of latency, in microseconds.
+    /// The 99.99th percentile of the requests' latency, in microseconds.
     P9999,
-    /// The longest latency, in microseconds.
+    /// The longest latency of requests, in microseconds.
     Max,
     /// The CPU time of the server per request, in microseconds.
     ServerCpu,
@@ -208,7 +208,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// The latency figures that published tables show.
+    /// The latency metrics that the tables of summary.md show.
     pub const LATENCIES: [Metric; 8] = [
         Metric::Mean,
         Metric::Min,

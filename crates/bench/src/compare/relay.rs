@@ -43,7 +43,7 @@ const WINDOW_LEN_BYTES: usize = 1024 * 1024;
 /// The maximum number of clients whose connections wait until the relay accepts them.
 const BACKLOG: u32 = 4096;
 
-/// The simulated properties of a link.
+/// The properties of a link that a relay simulates: delay and rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// The delay of a byte from one side to the other, without the wait of a rate limit.
@@ -98,7 +98,7 @@ impl Relay {
         Ok(Self { address, shared, waker, thread: Some(thread) })
     }
 
-    /// Returns the address that clients connect to.
+    /// Returns the address of the relay, to which clients connect instead of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

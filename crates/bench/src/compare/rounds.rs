@@ -66,7 +66,7 @@ struct Group {
     round_trip_ms: u32,
     io_threads: u32,
     value_bytes: usize,
-    /// True for the first group that is measured.
+    /// True for the first group that the study measures.
     is_first: bool,
 }
 
@@ -735,7 +735,7 @@ fn describe(point: &Point) -> String {
 }
 
 impl Machine {
-    /// Reads the properties of this machine.
+    /// Reads the properties of this machine: processor, memory and kernel.
     pub fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let value = |text: &str, name: &str| {

@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 /// six values no interval reaches it.
 const COVERAGE_WANTED: f64 = 0.95;
 
-/// A median and its confidence interval.
+/// The median of a figure over the rounds, and its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The median of the measured values.
+    /// The median of the measured values, in the unit of the figure.
     pub median: f64,
-    /// The lower end of the confidence interval.
+    /// The lower end of the median's confidence interval.
     pub low: f64,
-    /// The upper end of the confidence interval.
+    /// The upper end of the median's confidence interval.
     pub high: f64,
     /// The probability that the interval contains the true median, from 0 to 1; 0 for a single
     /// round.

@@ -36,7 +36,7 @@ const QUICK_QUERIES: usize = 100;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
-    /// The title of the reports.
+    /// The title of the study, for the reports.
     pub title: String,
     /// The purpose of the study, a few sentences.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct Study {
     /// The changes that `--quick` makes to the study.
     #[serde(default)]
     pub quick: Quick,
-    /// The servers to compare.
+    /// The servers that the study compares.
     #[serde(rename = "engine", default)]
     pub engines: Vec<Engine>,
     /// The workloads to measure on each engine.
@@ -86,9 +86,10 @@ fn default_rounds() -> u32 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Load {
-    /// The number of requests of a run.
+    /// The number of requests of a run; `None` if the study gives `seconds` or uses the default.
     pub requests: Option<u64>,
-    /// The duration of a run in seconds, instead of `requests`.
+    /// The duration of a run in seconds, which replaces `requests`; `None` to end after a number of
+    /// requests.
     pub seconds: Option<f64>,
     /// The duration of the unmeasured load before each run, in seconds.
     pub warm_up_seconds: f64,
@@ -101,16 +102,16 @@ pub struct Load {
     pub connections_per_thread: bool,
     /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// The version of RESP: 2 or 3.
+    /// The version of RESP on the connections: 2 or 3.
     pub resp: u8,
     /// The password of the default user. The command lines of engines contain it as `{password}`.
     pub password: Option<String>,
     /// The number of different keys and members that `__rand_int__` and `__key__` choose from. When
     /// absent, there is only one.
     pub keyspace: Option<u64>,
-    /// The sizes of values, in bytes.
+    /// The sizes of the values that requests write, in bytes; each is measured.
     pub value_bytes: Vec<usize>,
-    /// The transports to the server.
+    /// The transports to the server (TCP, TLS, Unix socket); each is measured.
     pub transports: Vec<Transport>,
     /// The numbers of I/O threads of the engines, which replace `{threads}` in their command lines.
     pub io_threads: Vec<u32>,
@@ -154,13 +155,13 @@ impl Default for Load {
     }
 }
 
-/// The number of threads of the load generator.
+/// The setting for the number of threads of the load generator.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged, expecting = "client_threads must be a number or \"as-engine\"")]
 pub enum ClientThreads {
-    /// A fixed number of threads.
+    /// The load generator has this number of threads.
     Count(usize),
-    /// A number of threads that follows from another setting.
+    /// The load generator has a number of threads that follows from the engine's.
     Named(AsEngine),
 }
 
@@ -182,7 +183,7 @@ impl ClientThreads {
     }
 }
 
-/// The numbers of connections that the study measures.
+/// The numbers of connections with which the study measures each engine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(
     untagged,
@@ -192,7 +193,7 @@ impl ClientThreads {
 pub enum Connections {
     /// A list of numbers of connections, each of which is measured.
     List(Vec<usize>),
-    /// Numbers that double until the rate stops rising.
+    /// The numbers of connections double until the rate of requests stops rising.
     Rising(Rising),
 }
 
@@ -201,9 +202,9 @@ pub enum Connections {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rising {
-    /// The first number of connections.
+    /// The number of connections in the first step of the series.
     pub from: usize,
-    /// The largest allowed number of connections.
+    /// The largest number of connections in the series.
     pub to: usize,
     /// The minimum gain of the rate of requests, in percent. The series ends when neither of the
     /// last two steps exceeds the best earlier rate by this gain.
@@ -280,7 +281,7 @@ pub struct Quick {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engine {
-    /// The name of the engine in reports.
+    /// The name by which reports call the engine.
     pub name: Spanned<String>,
     /// The command line that starts the engine, with placeholders such as `{port}`; absent if the
     /// engine already runs.
@@ -321,7 +322,7 @@ pub struct Changes<'a> {
     pub engines: &'a [String],
     /// Other programs for the command lines of engines, as NAME=PROGRAM.
     pub programs: &'a [String],
-    /// The root directories of engines, as NAME=FOLDER.
+    /// The root directories of engines in a chroot or container, as NAME=FOLDER.
     pub roots: &'a [String],
     /// The number of rounds, in place of the study's.
     pub rounds: Option<u32>,
@@ -339,7 +340,8 @@ pub struct WorkloadEntry {
     /// vectors.
     #[serde(default)]
     pub tests: Option<Vec<Spanned<String>>>,
-    /// The name of the commands in reports.
+    /// The name by which reports call the commands, which need one. Vector workloads may have one;
+    /// `None` for tests.
     #[serde(default)]
     pub name: Option<String>,
     /// The commands. A weight and a colon precede a command if its weight is not 1.
@@ -356,9 +358,9 @@ pub struct WorkloadEntry {
 /// A workload with its name in reports and the unmeasured workload that prepares it.
 #[derive(Clone, Debug)]
 pub struct NamedWorkload {
-    /// The name in reports, such as `LRANGE_100`.
+    /// The name of the workload in reports, such as `LRANGE_100`.
     pub name: String,
-    /// The requests that are measured.
+    /// The requests whose rate and latency are measured.
     pub workload: Workload,
     /// The unmeasured workload that is sent before each run to fill the list that LRANGE reads;
     /// `None` for other tests.
@@ -368,9 +370,9 @@ pub struct NamedWorkload {
 /// The length of a study: whole, or shortened by `--quick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// The whole study, as its file describes it.
+    /// The study runs whole, as its file describes it.
     Whole,
-    /// A short demonstration with the changes of `[quick]`.
+    /// The study runs as a short demonstration, with the changes of `[quick]`.
     Quick,
 }
 
@@ -433,7 +435,7 @@ impl Study {
         }
     }
 
-    /// Applies the changes of the command line, and checks the study again.
+    /// Applies the changes that the command line makes to the study, and checks the study again.
     pub fn adapt(&mut self, changes: &Changes<'_>) -> Result<(), BenchError> {
         let Changes { engines, programs, roots, rounds, seconds, seed } = *changes;
         let known = |study: &Study, name: &str| match study.engines.iter().any(|engine| engine.name() == name)
@@ -627,7 +629,7 @@ impl Study {
 }
 
 impl Engine {
-    /// Returns the name of the engine in reports.
+    /// Returns the name by which reports call the engine.
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
@@ -651,13 +653,13 @@ impl Engine {
 pub struct Point {
     /// The name of the workload: a test of redis-benchmark, or the name in the study.
     pub test: String,
-    /// The transport to the server.
+    /// The transport of the connections to the server.
     pub transport: Transport,
     /// The round trip time of the simulated link, in milliseconds; 0 without a link.
     pub round_trip_ms: u32,
     /// The number of I/O threads that the engine was asked to start.
     pub io_threads: u32,
-    /// The size of values, in bytes.
+    /// The size of the values that requests write, in bytes.
     pub value_bytes: usize,
     /// The number of connections of all client threads together.
     pub connections: usize,

@@ -25,7 +25,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Returns `host:port`, for messages.
+    /// Returns the name of the node for messages: `host:port`.
     pub(super) fn name(&self) -> String {
         format!("{}:{}", self.host, self.address.port())
     }
@@ -45,7 +45,7 @@ pub(super) struct ClusterMap {
     turn: usize,
 }
 
-/// A redirection that a node sent instead of a reply.
+/// A redirection that a node of a cluster sent instead of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// MOVED: another node serves the slot from now on. Holds the index of that node.

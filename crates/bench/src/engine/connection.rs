@@ -31,7 +31,7 @@ pub(super) struct Server {
     /// The encoded commands that a connection sends before the run: HELLO or AUTH, SELECT and
     /// CLIENT TRACKING as needed, then PING.
     pub(super) greeting: Vec<u8>,
-    /// The number of replies that `greeting` gets.
+    /// The number of replies that the commands in `greeting` get.
     pub(super) greeting_replies: u32,
     /// The commands of `greeting` without the PING, for connections that are opened during a run.
     pub(super) reconnect_commands: Vec<u8>,

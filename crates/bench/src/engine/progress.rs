@@ -68,7 +68,7 @@ impl Progress {
         });
     }
 
-    /// Removes the progress line from the terminal.
+    /// Removes the progress line from the terminal when the run has ended.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

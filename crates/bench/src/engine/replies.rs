@@ -24,7 +24,7 @@ const ERROR_LEN_BYTES_MAX: usize = 256;
 pub(super) enum Reply {
     /// Any reply that is neither null nor an error.
     Value,
-    /// A null of RESP2 or RESP3.
+    /// A null of RESP2 or RESP3: the read value is missing.
     Null,
     /// An error. Holds the beginning of its text, at most [`ERROR_LEN_BYTES_MAX`] bytes.
     Error(Vec<u8>),
@@ -34,7 +34,7 @@ pub(super) enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub String);
 
-/// A scanner for the replies of one connection.
+/// A scanner that finds the ends of the replies on one connection.
 #[derive(Debug, Default)]
 pub(super) struct ReplyScanner {
     values_left: u64,

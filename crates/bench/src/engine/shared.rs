@@ -16,13 +16,14 @@ const SECOND_DIGITS: u8 = 2;
 /// recorded as one hour.
 pub(super) const LATENCY_NS_MAX: u64 = 3_600 * 1_000_000_000;
 
-/// The times of a run, in nanoseconds since [`Shared::epoch`].
+/// The times at which a run and its measured part begin and end, in nanoseconds since
+/// [`Shared::epoch`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// The start of the load. A closed loop sends its first requests then; in an open loop, the
     /// first request is due then.
     pub start_ns: u64,
-    /// The start of the measured part.
+    /// The start of the measured part of the run, after the warm-up.
     pub measured_ns: u64,
     /// The time from which no further requests are due; `u64::MAX` if the run ends after a number
     /// of requests.
@@ -75,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Returns the time since [`Shared::epoch`], in nanoseconds.
+    /// Returns the time since the start of the run ([`Shared::epoch`]), in nanoseconds.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64

@@ -30,7 +30,7 @@ const LATE_US_MIN: f64 = 50.0;
 /// The counts of one thread, or the sum of several threads. They include only the measured part.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// The histogram of latencies, in nanoseconds.
+    /// The histogram of the requests' latencies, in nanoseconds.
     pub(super) histogram: Histogram<u64>,
     /// The histogram of latencies of requests that are not searches, in nanoseconds; `None` unless
     /// the workload mixes searches with other requests.
@@ -144,7 +144,7 @@ impl Tally {
         self.on_free_connection += other.on_free_connection;
     }
 
-    /// Returns the minimum, the mean, the percentiles and the maximum of the latencies.
+    /// Returns the minimum, the mean, the percentiles and the maximum of the requests' latencies.
     pub(super) fn latency(&self) -> LatencySummary {
         summary(&self.histogram)
     }
@@ -156,7 +156,7 @@ impl Tally {
         Some(BesideSearches { requests: beside.len(), latency: summary(beside) })
     }
 
-    /// Returns the non-empty buckets of the latency histogram.
+    /// Returns the non-empty buckets of the histogram of latencies.
     pub(super) fn buckets(&self) -> Vec<Bucket> {
         let recorded = self.histogram.iter_recorded();
         let bucket = |value: hdrhistogram::iterators::IterationValue<u64>| Bucket {
@@ -167,7 +167,7 @@ impl Tally {
     }
 }
 
-/// Creates an empty histogram of latencies in nanoseconds.
+/// Creates an empty histogram for the latencies of requests, in nanoseconds.
 fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are constants")
 }

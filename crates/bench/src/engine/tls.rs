@@ -81,7 +81,7 @@ impl Connector {
         self.side.clone()
     }
 
-    /// Creates the TLS client of a blocking connection.
+    /// Creates the TLS client of a blocking connection, such as the one that asks for the slot map.
     pub(super) fn connection(&self) -> Result<ClientConnection, BenchError> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         tls.map_err(|error| BenchError::Usage(format!("TLS: {error}")))

@@ -107,7 +107,7 @@ struct Client {
 /// A connection of a client, with its requests in flight and the scanner of its replies.
 struct Conn {
     id: ConnId,
-    /// The index of the client in [`Worker::clients`].
+    /// The index in [`Worker::clients`] of the client that the connection belongs to.
     client: usize,
     /// The index of the node in the cluster's slot map; 0 for a single server.
     node: usize,
@@ -119,7 +119,7 @@ struct Conn {
     greeting_left: u32,
 }
 
-/// A request whose reply has not arrived yet.
+/// A request that was sent and whose reply has not arrived yet.
 struct Sent {
     /// The time from which the latency counts, in nanoseconds since [`Shared::epoch`]. Closed loop:
     /// the request was sent then, or its connection was started if each request has its own. Open
@@ -271,7 +271,7 @@ impl<'a> Worker<'a> {
         Some(task.vectors.loaded()?.truth())
     }
 
-    /// Returns an error if the run was interrupted.
+    /// Returns an error if a signal has interrupted the run.
     fn check_interrupt(&self) -> Result<(), BenchError> {
         // Relaxed: no other data depends on this flag.
         let interrupt = self.spec.watch.interrupt.as_ref().is_some_and(|flag| flag.load(Relaxed));

@@ -18,7 +18,7 @@ const fn test(name: &'static str, title: &'static str, line: &'static str) -> De
     DefaultTest { name, title, line }
 }
 
-/// The tests in redis-benchmark's order.
+/// The default tests, in redis-benchmark's order.
 const TESTS: &[DefaultTest] = &[
     test("ping_inline", "PING_INLINE", ""),
     test("ping_mbulk", "PING_MBULK", "PING"),
@@ -75,12 +75,12 @@ pub const DEFAULT_TESTS: &[&str] = &[
     "xadd",
 ];
 
-/// The options of the default tests.
+/// The options of redis-benchmark's default tests: values, number of keys, cluster.
 #[derive(Clone, Debug)]
 pub struct DefaultTestOptions {
-    /// The sizes of the values: `-d`.
+    /// The sizes of the values that the tests write: `-d`.
     pub sizes: Sizes,
-    /// The content of values.
+    /// The content of the values that the tests write.
     pub content: Content,
     /// The number of different keys and members: `-r`. When absent, all requests use the same key
     /// and member.

@@ -14,23 +14,23 @@ const GAUSSIAN_DRAWS_MAX: u32 = 64;
 /// A range of key numbers, and the pattern by which numbers are chosen from it.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// The smallest key number.
+    /// The smallest key number of the range.
     pub min: u64,
-    /// The largest key number.
+    /// The largest key number of the range.
     pub max: u64,
-    /// The pattern by which key numbers are chosen.
+    /// The pattern by which key numbers are chosen from the range.
     pub pattern: KeyPattern,
 }
 
 /// The pattern by which numbers are chosen from a range: a random distribution or a sequence.
 #[derive(Clone, Debug)]
 pub enum KeyPattern {
-    /// All numbers with the same probability.
+    /// All numbers of the range have the same probability.
     Uniform,
     /// All numbers in ascending order, then again from the first. All threads share one sequence.
     /// Holds the index of its counter in [`Sequences`](super::Sequences).
     Sequential(usize),
-    /// A normal distribution, limited to the range.
+    /// A normal distribution of the numbers, limited to the range.
     Gaussian {
         /// The median of the normal distribution, as a key number.
         median: f64,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Sequences(Arc<[AtomicU64]>);
 
 impl Sequences {
-    /// Creates `count` counters, all at 0.
+    /// Creates `count` counters of sequential keys, all at 0.
     pub fn new(count: usize) -> Self {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
@@ -21,7 +21,7 @@ pub fn fresh_seed() -> u64 {
     fastrand::u32(..).into()
 }
 
-/// The state of one thread's random choices.
+/// The state of the random choices of one thread of the load generator.
 #[derive(Debug)]
 pub struct Draw {
     pub(super) rng: fastrand::Rng,
@@ -65,7 +65,7 @@ impl Draw {
         }
     }
 
-    /// Makes each value depend only on the key of its request.
+    /// Makes each value that a request writes depend only on the key of the request.
     pub fn let_values_follow_keys(&mut self) {
         self.values_follow_keys = true;
     }

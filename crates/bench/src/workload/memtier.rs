@@ -16,7 +16,7 @@ pub struct Memtier {
     pub set_keys: Keys,
     /// The numbers of the keys that GET reads.
     pub get_keys: Keys,
-    /// The values that SET writes.
+    /// The values that the SETs of the mix write.
     pub values: Values,
 }
 

@@ -33,13 +33,13 @@ pub use value::{Content, Sizes, Values};
 pub use vector_plan::{Quantization, VectorPlan};
 pub use vectors::{Definition, ELEMENT_DIGITS, Source, Truth, VectorData, Vectors};
 
-/// The requests that a run sends repeatedly.
+/// The requests that a run sends repeatedly: templates with weights, and the requests before them.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// The name of the workload in results: redis-benchmark's title, the template of a single
     /// command, or the name of a file or mix.
     pub name: String,
-    /// The requests with their weights. Never empty.
+    /// The requests of the workload with their weights. Never empty.
     pub requests: Vec<Weighted>,
     /// The number of different keys that requests choose from, as far as known; 0 if all use the
     /// same key.
@@ -57,7 +57,7 @@ pub struct Workload {
     pub vectors: Option<VectorTask>,
 }
 
-/// Unmeasured requests before a run.
+/// Requests that are sent without being measured before a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The requests that are sent before a run.
@@ -79,12 +79,12 @@ pub struct VectorTask {
     pub adds_all: bool,
 }
 
-/// A request and its weight in a mix.
+/// A request template and its weight in a mix.
 #[derive(Clone, Debug)]
 pub struct Weighted {
     /// The weight of the request relative to the other requests of the mix.
     pub weight: u32,
-    /// The template of the request.
+    /// The template from which the request is rendered.
     pub template: Template,
 }
 
@@ -164,7 +164,7 @@ impl Workload {
     }
 }
 
-/// The largest weight of a request.
+/// The largest weight of a request in a mix.
 const WEIGHT_MAX: u32 = 1_000_000;
 
 /// Splits `15: GET x` into weight and command. The weight is 1 if the line has none.

@@ -136,7 +136,7 @@ enum Part {
     Query(Vectors),
 }
 
-/// A number that is chosen for each request.
+/// A number in a request that is chosen for each request.
 #[derive(Clone, Debug)]
 enum Number {
     Key(Keys),

@@ -16,14 +16,14 @@ pub(super) const VALUE_LEN_BYTES_MAX: usize = 512 << 20;
 /// The length of the text that a compressible pool repeats, in bytes.
 const COMPRESSIBLE_PERIOD: usize = 64;
 
-/// The sizes of values, in bytes.
+/// The sizes of the values that requests write, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// One size for all values.
+    /// All values have this size.
     Fixed(usize),
-    /// A uniform distribution over a range, both ends included.
+    /// Sizes are distributed uniformly over this range, both ends included.
     Range(usize, usize),
-    /// A weighted distribution: (length, weight), with weights above 0.
+    /// Sizes are drawn by weight: (length, weight), with weights above 0.
     Weighted(Vec<(usize, u32)>),
 }
 
@@ -57,7 +57,7 @@ impl Sizes {
         }
     }
 
-    /// Returns the largest size, in bytes.
+    /// Returns the largest of the sizes, in bytes.
     pub fn max(&self) -> usize {
         match self {
             Sizes::Fixed(len) | Sizes::Range(_, len) => *len,
@@ -100,16 +100,16 @@ impl std::fmt::Display for Sizes {
     }
 }
 
-/// The content of values.
+/// The content of the values that requests write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// The same bytes in all values of equal length, as in redis-benchmark.
     Constant,
-    /// Random letters and digits.
+    /// Values consist of random letters and digits.
     Alphanumeric,
-    /// Random bytes, which do not compress.
+    /// Values consist of random bytes, which do not compress.
     Binary,
-    /// A short repeated text, which compresses well.
+    /// Values consist of a short repeated text, which compresses well.
     Compressible,
 }
 

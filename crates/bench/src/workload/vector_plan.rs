@@ -40,11 +40,11 @@ pub struct VectorPlan {
     pub queries: usize,
     /// The number of neighbours that a search asks for: COUNT.
     pub neighbours: usize,
-    /// The seed of generated vectors.
+    /// The seed from which vectors are generated.
     pub seed: u64,
     /// The forms in which the set keeps vectors; each is measured.
     pub quantization: Vec<Quantization>,
-    /// The number of links of an element: M.
+    /// The number of links of an element in the set's graph: M of VADD.
     pub m: u32,
     /// The number of candidates while an element is added: EF of VADD.
     pub build_ef: u32,
@@ -78,11 +78,11 @@ impl Default for VectorPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantization {
-    /// 8-bit integers.
+    /// Each component of a vector is an 8-bit integer.
     Q8,
-    /// 32-bit floats.
+    /// Each component of a vector is a 32-bit float.
     NoQuant,
-    /// One bit per component.
+    /// Each component of a vector is one bit.
     Bin,
 }
 
@@ -229,7 +229,7 @@ impl PlannedSet<'_> {
     }
 }
 
-/// Returns the workload of one command without options.
+/// Returns the workload of the single command `line`, parsed without template options.
 fn plain(line: &str) -> Result<Workload, BenchError> {
     let mut sequences = 0;
     let template = Template::parse(line, &TemplateOptions::default(), &mut sequences)?;

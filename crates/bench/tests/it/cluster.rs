@@ -22,7 +22,7 @@ use crate::slow_server::pem;
 /// The longest wait until the nodes agree on the slots or see the effect of a run.
 const SOON: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
-/// The hash tag of the slot that moves.
+/// The hash tag whose slot moves to another node during the test.
 const TAG: &str = "moves";
 
 /// A cluster of three nodes, each with a third of the slots.

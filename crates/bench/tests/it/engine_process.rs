@@ -21,7 +21,7 @@ const BUSY_REQUESTS: u64 = 50;
 const SOON: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 
-/// A running engine. Dropping this value kills it.
+/// A running engine process. Dropping this value kills it.
 pub struct EngineProcess(Child);
 
 impl Drop for EngineProcess {

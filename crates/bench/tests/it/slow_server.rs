@@ -23,7 +23,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 /// HELLO, SELECT, CLIENT, COMMAND and CLUSTER SLOTS.
 #[derive(Clone, Debug, Default)]
 pub struct Oddities {
-    /// The delay of each reply.
+    /// The delay of each reply of the server.
     pub delay: Duration,
     /// The interval of requests that are delayed in addition (every n-th), and this delay.
     pub slow_every: Option<(u64, Duration)>,
@@ -36,13 +36,13 @@ pub struct Oddities {
     pub vanish_at: Option<u64>,
     /// The number of the first request that gets no reply; later counted requests get none either.
     pub silent_from: Option<u64>,
-    /// True to reject AUTH.
+    /// True if the server rejects AUTH.
     pub refuses_auth: bool,
     /// True if GET returns another value than SET wrote, and VSIM another element than the nearest.
     pub forges: bool,
 }
 
-/// Returns the path of a file in `tests/tls`.
+/// Returns the path of a PEM file in `tests/tls`.
 pub fn pem(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
 }
@@ -63,10 +63,10 @@ struct State {
     connections: AtomicU64,
     stalled_until: Mutex<Option<Instant>>,
     map: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
-    /// The vector sets by their keys.
+    /// The vector sets that VADD has filled, by their keys.
     vectors: Mutex<HashMap<Vec<u8>, VectorSet>>,
     sockets: Mutex<Vec<TcpStream>>,
-    /// The encoded reply to CLUSTER SLOTS.
+    /// The encoded reply that the server gives to CLUSTER SLOTS.
     slots: Mutex<Vec<u8>>,
     /// The commands received before the first counted request, up to and including the first PING.
     first_words: Mutex<Vec<String>>,
@@ -173,7 +173,7 @@ impl SlowServer {
         sets.iter().map(|(key, set)| (String::from_utf8_lossy(key).into_owned(), set.len())).collect()
     }
 
-    /// Returns the number of connections accepted.
+    /// Returns the number of connections that the server has accepted.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(SeqCst)
     }
@@ -216,13 +216,13 @@ pub fn start_instant() -> u16 {
     port
 }
 
-/// Decodes little-endian 32-bit floats.
+/// Decodes the little-endian 32-bit floats of a vector.
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
 impl State {
-    /// Serves one connection until it is closed.
+    /// Serves one connection with the server's odd behaviour until it is closed.
     fn serve(&self, mut socket: impl Read + Write) {
         let (mut input, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
         loop {

@@ -18,7 +18,7 @@ pub(crate) struct ListedFile {
 /// The files that make up an append-only file, as the manifest or the folder shows.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The folder that contains the files.
+    /// The folder that contains the files of the append-only file.
     pub(crate) folder: PathBuf,
     /// The name of the manifest and its content. `None` for an append-only file without a manifest;
     /// the inner value is `None` if the manifest is broken.

@@ -16,7 +16,7 @@ use crate::text::{self, Align, counted, grouped, size, table};
 pub enum Role {
     /// The base: the data set before the changes of the incremental files.
     Base,
-    /// An incremental file: changes after the base.
+    /// An incremental file: it holds the changes after the base.
     Incr,
     /// A history file: it belongs to an earlier base, and servers no longer load it.
     History,
@@ -36,7 +36,7 @@ impl Role {
 pub struct Report {
     /// The path of the append-only file, as the user gave it.
     pub path: String,
-    /// The manifest's name; `None` for a single file.
+    /// The name of the append-only file's manifest; `None` for a single file.
     pub manifest: Option<String>,
     /// True if the check found no problem: a server can load the append-only file without losing
     /// data.
@@ -47,9 +47,9 @@ pub struct Report {
     /// Files in the same folder that look like parts of the append-only file but are not in the
     /// manifest.
     pub unlisted: Vec<String>,
-    /// The number of commands in all files.
+    /// The number of commands in all files of the append-only file.
     pub commands: u64,
-    /// The number of transactions in all files.
+    /// The number of transactions in all files of the append-only file.
     pub transactions: u64,
     /// The counts of the commands by name, most bytes first.
     pub by_command: Vec<CommandCount>,
@@ -74,7 +74,7 @@ pub struct FileReport {
     pub name: String,
     /// The role of the file: base, incremental, history or single.
     pub role: Role,
-    /// The result of checking the file.
+    /// The result of checking the file: good, damaged, missing or not read.
     pub state: State,
     /// The size of the file, in bytes.
     pub len_bytes: u64,
@@ -102,24 +102,24 @@ pub struct FileReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// A file without damage.
+    /// The file has no damage.
     Good,
-    /// A file that ends within a command or transaction.
+    /// The file ends within a command or transaction.
     Torn,
-    /// A file that contains bytes other than commands, or has a broken RDB part.
+    /// The file contains bytes other than commands, or has a broken RDB part.
     Broken,
-    /// A file that is in the manifest but does not exist.
+    /// The file is in the manifest but does not exist.
     Missing,
-    /// A history file, which servers no longer load. It was not read.
+    /// The file is a history file, which servers no longer load. It was not read.
     NotLoaded,
-    /// A history file that no longer exists.
+    /// The file is a history file that no longer exists.
     Removed,
 }
 
 /// The number and the size of the occurrences of one command in the append-only file.
 #[derive(Debug, Serialize)]
 pub struct CommandCount {
-    /// The name of the command.
+    /// The name of the command whose occurrences are counted.
     pub name: String,
     /// The number of times that the command occurs.
     pub count: u64,
@@ -130,7 +130,7 @@ pub struct CommandCount {
 /// A key that commands of the append-only file name, with the number of times that they do.
 #[derive(Debug, Serialize)]
 pub struct TouchedKey {
-    /// The database of the key.
+    /// The number of the database that contains the key.
     pub db: u64,
     /// The name of the key; characters that are not printable are escaped.
     pub key: String,
@@ -143,7 +143,7 @@ pub struct TouchedKey {
 pub struct Fix {
     /// The name of the file whose end would be cut off.
     pub name: String,
-    /// The present size of the file, in bytes.
+    /// The present size of the file to cut, in bytes.
     pub len_bytes: u64,
     /// The size of the file after the change, in bytes.
     pub good_len_bytes: u64,
@@ -165,7 +165,7 @@ impl Fix {
 /// The position of a file among the files that a server loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A file before the last one.
+    /// The file is before the last one.
     Earlier,
     /// The last file with data, or an empty file after it. A server may have appended to this file
     /// when it stopped, so the file may end within a command.
@@ -195,7 +195,7 @@ pub struct Problem {
     pub file: String,
     /// The offset of the problem in the file; `None` for a problem of the whole file.
     pub file_offset: Option<u64>,
-    /// A description of the problem.
+    /// A description of the problem, for people.
     pub what: String,
     /// Advice to the user about repairing the file.
     pub advice: String,

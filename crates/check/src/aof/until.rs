@@ -29,14 +29,14 @@ use crate::rdb::file::FileSource;
 pub enum Until {
     /// All changes that are not later than a time, by the annotations.
     Time {
-        /// The time, in seconds since 1970.
+        /// The time up to which changes are written, in seconds since 1970.
         time_s: i64,
     },
-    /// All changes before a byte of a file.
+    /// The state contains all changes before a byte of a file.
     Offset {
         /// The name of the file with the byte; `None` for the last file.
         file: Option<String>,
-        /// The offset of the byte in the file.
+        /// The offset in the file of the byte before which changes are written.
         offset: u64,
     },
 }
@@ -92,7 +92,7 @@ impl std::error::Error for UntilError {}
 pub struct Written {
     /// The name of the base with which the written file begins; `None` without a base.
     pub base: Option<String>,
-    /// The size of the written file, in bytes.
+    /// The size of the file that was written, in bytes.
     pub len_bytes: u64,
     /// The number of commands written. The keys of an RDB part and the SELECT between files do not
     /// count.

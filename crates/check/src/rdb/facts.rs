@@ -10,7 +10,7 @@ use serde::Serialize;
 /// The facts about one key of the RDB file: its name, form, size and expiry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyFacts<'a> {
-    /// The database of the key.
+    /// The number of the database that contains the key.
     pub db: u64,
     /// The name of the key.
     pub name: &'a [u8],
@@ -49,13 +49,13 @@ pub(crate) struct Form {
 /// Counts of the keys in a group, such as a database or a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Count {
-    /// The number of keys.
+    /// The number of keys in the group.
     pub keys: u64,
     /// The number of keys with an expiry, including expired keys.
     pub expiring: u64,
-    /// The number of expired keys.
+    /// The number of expired keys in the group.
     pub expired: u64,
-    /// The number of elements of all values.
+    /// The number of elements of all values in the group.
     pub elements: u64,
     /// The size of the keys' records in the file, in bytes.
     pub len_bytes: u64,
@@ -108,7 +108,7 @@ impl Biggest {
         Self { keys_max, keys: Vec::new() }
     }
 
-    /// Returns the listed keys, the biggest first.
+    /// Returns the keys in the list of the biggest keys, the biggest first.
     pub(crate) fn keys(&self) -> &[BigKey] {
         &self.keys
     }
@@ -154,7 +154,7 @@ pub struct Finding {
     /// The type and the encoding of the key's value in words, such as `set, listpack`; `None` if
     /// unknown.
     pub form: Option<String>,
-    /// A description of the problem.
+    /// A description of the problem, for people.
     pub what: String,
     /// The number of good keys before the problem in the file.
     pub good_keys_before: u64,
@@ -289,7 +289,7 @@ impl Facts {
         }
     }
 
-    /// Returns the counts of all good keys together.
+    /// Returns the counts of all good keys of the file together.
     pub(crate) fn total(&self) -> Count {
         let mut total = Count::default();
         self.databases.values().for_each(|count| total.add(*count));

@@ -11,9 +11,9 @@ use super::facts::Form;
 pub struct Format {
     /// The name at the start of the header: `REDIS` or `VALKEY`.
     pub magic: &'static str,
-    /// The version number of the format.
+    /// The version number of the RDB format.
     pub version: u16,
-    /// The servers that write this version, in words.
+    /// The servers that write this version of the RDB format, in words.
     pub written_by: &'static str,
 }
 

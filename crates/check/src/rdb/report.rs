@@ -14,7 +14,7 @@ use crate::text::{self, Align, counted, grouped, size, table};
 pub struct Report {
     /// The path of the file, as the user gave it.
     pub file: String,
-    /// The size of the file, in bytes.
+    /// The size of the RDB file, in bytes.
     pub len_bytes: u64,
     /// True if no problem was found, so that a server loads the file.
     pub is_good: bool,
@@ -30,9 +30,9 @@ pub struct Report {
     pub functions: Vec<Function>,
     /// The modules that have data in the file.
     pub modules: Vec<Module>,
-    /// The counts of all keys.
+    /// The counts of all keys in the file.
     pub total: Total,
-    /// The counts of keys of each database.
+    /// The counts of the keys of each database.
     pub databases: Vec<Database>,
     /// The counts of keys of each type and encoding, most bytes first.
     pub types: Vec<TypeOfKeys>,
@@ -48,7 +48,7 @@ pub struct Report {
     pub unread_len_bytes: u64,
     /// The listed problems: the first in the order of the file.
     pub findings: Vec<Finding>,
-    /// The number of all problems, listed or not.
+    /// The number of all problems of the file, listed or not.
     pub finding_count: u64,
     /// The time that the check took, in seconds.
     pub seconds: f64,
@@ -73,13 +73,13 @@ pub enum Checksum {
 /// An AUX field: a name and value with which the file's writer describes itself.
 #[derive(Debug, Serialize)]
 pub struct Aux {
-    /// The name of the field, such as `redis-ver`.
+    /// The name of the AUX field, such as `redis-ver`.
     pub name: String,
-    /// The value of the field, as text.
+    /// The value of the AUX field, as text.
     pub value: String,
 }
 
-/// A library of functions in the file.
+/// A library of functions in the RDB file.
 #[derive(Debug, Serialize)]
 pub struct Function {
     /// The name of the library, from the first line of its source.
@@ -88,10 +88,10 @@ pub struct Function {
     pub len_bytes: u64,
 }
 
-/// The data of a module in the file.
+/// The data of a module in the RDB file.
 #[derive(Debug, Serialize)]
 pub struct Module {
-    /// The name of the module's type.
+    /// The name of the module's data type, which identifies the module.
     pub name: String,
     /// The version of the module's own data format.
     pub version: u16,
@@ -104,19 +104,19 @@ pub struct Module {
 /// Counts of the keys in a group, such as a database or a type.
 #[derive(Debug, Serialize)]
 pub struct Total {
-    /// The number of keys.
+    /// The number of keys in the group.
     pub keys: u64,
     /// The number of keys with an expiry, including expired keys.
     pub expiring: u64,
-    /// The number of expired keys.
+    /// The number of expired keys in the group.
     pub expired: u64,
-    /// The number of elements of all values.
+    /// The number of elements of all values in the group.
     pub elements: u64,
     /// The size of the keys' records in the file, in bytes.
     pub len_bytes: u64,
 }
 
-/// The counts of a database's keys.
+/// The counts of the keys of one database.
 #[derive(Debug, Serialize)]
 pub struct Database {
     /// The number of the database.
@@ -132,7 +132,7 @@ pub struct TypeOfKeys {
     /// The name of the type in the reply to TYPE, such as `set`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The encoding of the values in the file.
+    /// The encoding of the keys' values in the file, such as `listpack`.
     pub encoding: &'static str,
     /// The counts of the keys with this type and encoding.
     #[serde(flatten)]
@@ -142,11 +142,11 @@ pub struct TypeOfKeys {
 /// A key in a list of the biggest keys.
 #[derive(Debug, Serialize)]
 pub struct ReportedKey {
-    /// The database of the key.
+    /// The number of the database that contains the key.
     pub db: u64,
     /// The name of the key; characters that are not printable are escaped.
     pub key: String,
-    /// The type of the key's value.
+    /// The type of the key's value, such as `set`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// The encoding of the key's value in the file.
@@ -400,7 +400,7 @@ impl Report {
     }
 }
 
-/// The default of the server's option `databases`.
+/// The default of the server's option `databases`; a file with more databases gets a note.
 const DATABASES_BY_DEFAULT: u64 = 16;
 
 impl Finding {

@@ -44,7 +44,7 @@ fn write_until(address: &Address, seed: u64, stop: &AtomicBool) -> u64 {
     count
 }
 
-/// Draws a command that changes keys of `fill`.
+/// Draws a random command that changes keys which `fill` has written.
 fn write(rng: &mut Rng) -> Vec<String> {
     let [a, b] = [(); 2].map(|()| rng.below(2000));
     let line = match rng.below(9) {

@@ -11,7 +11,7 @@ use testkit::{Client, ServerProcess, Value, saker};
 /// The longest wait for an event of the program.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Starts a saker-server that accepts DEBUG.
+/// Starts a saker-server that accepts DEBUG, whose digests the tests compare.
 pub fn start_saker() -> ServerProcess {
     saker::start(&["--enable-debug-command", "yes", "--save", ""]).unwrap()
 }

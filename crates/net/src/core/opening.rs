@@ -20,7 +20,7 @@ pub(crate) enum Attempt {
     Waiting,
     /// The peer has accepted the connection: from now on input is received.
     Connected,
-    /// The connection could not be opened.
+    /// The outgoing connection could not be opened.
     Failed,
 }
 

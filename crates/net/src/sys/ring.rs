@@ -67,7 +67,7 @@ pub(crate) enum Completion {
     Woken { more: More },
 }
 
-/// The result of a receive from a connection.
+/// The result of a receive from a connection by io_uring.
 pub(crate) struct Received {
     /// The connection from which bytes were received.
     pub(crate) conn: ConnId,

@@ -9,7 +9,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The empty span, which is always valid.
+    /// The span without bytes, which is valid in every turn.
     pub(crate) const EMPTY: Span = Span { start: 0, len: 0, turn: 0 };
 
     /// Creates a span of bytes received in the turn `turn`.

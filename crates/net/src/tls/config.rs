@@ -23,7 +23,7 @@ impl TlsServer {
         *self.0.lock().expect("nothing panics while it is locked") = Arc::new(config);
     }
 
-    /// Returns the current configuration of the server's side.
+    /// Returns the current configuration for handshakes on the server's side.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.lock().expect("nothing panics while it is locked"))
     }

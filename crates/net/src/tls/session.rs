@@ -40,9 +40,9 @@ pub(crate) const SEALED_LEN_BYTES_MAX: usize = 128 * 1024;
 /// The outcome of a successful TLS handshake.
 #[derive(Clone, Debug)]
 pub struct Agreed {
-    /// The agreed version of TLS.
+    /// The version of TLS that both sides agreed on.
     pub version: ProtocolVersion,
-    /// The agreed cipher suite.
+    /// The cipher suite that both sides agreed on.
     pub suite: SupportedCipherSuite,
     /// True if the keys come from an earlier session, which this handshake resumed.
     pub resumed: bool,
@@ -61,7 +61,7 @@ pub(crate) enum Step {
 /// The state of the direction from the peer to this side in a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerSide {
-    /// The peer may send more data.
+    /// The peer may send more data over the TLS connection.
     Open,
     /// The peer has announced (`close_notify`) that it sends nothing more.
     Finished,
@@ -150,7 +150,7 @@ impl Session {
         self.incoming.len()
     }
 
-    /// Stores received bytes for the next [`step`](Self::step).
+    /// Stores received bytes for the next step of the handshake ([`step`](Self::step)).
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         self.incoming.extend_from_slice(bytes);
     }

@@ -27,12 +27,12 @@ const CONNECTIONS: usize = 6;
 /// more than the buffers of the sockets hold.
 const WINDOW_LEN_BYTES: u64 = 3 << 20;
 
-/// The kind of socket that the connections use.
+/// The kind of socket that the connections of the load test use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// TCP over the loopback interface, with small buffers.
     Tcp,
-    /// Unix socket pairs.
+    /// Unix socket pairs, without a listener.
     Unix,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn byte(seed: u64, position: u64) -> u8 {
     ((seed + position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 37) as u8
 }
 
-/// The role of one end of a connection.
+/// The role of one end of a connection: it checks the echo or echoes.
 enum Part {
     Echo,
     /// The end of the connection that sends the sequence of bytes of `seed` and checks its echo.
@@ -76,7 +76,7 @@ struct End {
     held: usize,
 }
 
-/// A message to one of the loops.
+/// A message of the test to one of its event loops.
 enum Message {
     Adopt(Socket, End),
     Stop,
@@ -104,7 +104,7 @@ impl World {
     }
 }
 
-/// A report from a loop to the test.
+/// A report from an event loop to the test.
 #[derive(Debug, PartialEq, Eq)]
 enum Report {
     /// All bytes of one connection have been echoed, without an error.

@@ -7,11 +7,11 @@ const LEN_MAX: i64 = 1024;
 /// The result of parsing the input of a client that debugs a script.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// A whole debugger command, as its words.
+    /// The input begins with a whole debugger command. Contains its words.
     Words(Vec<Vec<u8>>),
-    /// An incomplete debugger command: more input is needed.
+    /// The input begins with an incomplete debugger command: more input is needed.
     More,
-    /// Input that is not an array of strings, which ends the script with an error.
+    /// The input is not an array of strings, which ends the script with an error.
     Broken,
 }
 

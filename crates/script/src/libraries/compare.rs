@@ -48,7 +48,7 @@ const COMPARE: &[u8] = br#"
 pub(crate) struct Case<'a> {
     pub(crate) subject: &'a [u8],
     pub(crate) pattern: &'a [u8],
-    /// The replacement for `gsub`.
+    /// The replacement text for `gsub`.
     pub(crate) replacement: &'a [u8],
     /// The position where a search begins, and the count of `rep`.
     pub(crate) init: f64,

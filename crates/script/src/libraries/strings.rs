@@ -184,7 +184,7 @@ fn find(stack: &mut Stack) -> Returns {
     Ok(2)
 }
 
-/// Handles `string.match`.
+/// Handles `string.match`: returns the captures of the pattern's first match.
 fn first_match(stack: &mut Stack) -> Returns {
     let (texts, count) = check_texts(stack)?;
     let from = start(stack, count, texts[0].len())?;
@@ -286,7 +286,7 @@ fn next_match(stack: &mut Stack) -> Returns {
     Ok(count)
 }
 
-/// Handles `string.gsub`; the upvalue is `errors::note_place`.
+/// Handles `string.gsub`: replaces the matches of a pattern. The upvalue is `errors::note_place`.
 pub(super) fn gsub(stack: &mut Stack) -> Returns {
     let ([subject, _], count) = check_texts(stack)?;
     let replaced_max =

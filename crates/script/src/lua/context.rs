@@ -24,7 +24,7 @@ pub(crate) type Place = (Vec<u8>, i32);
 pub(crate) struct Context {
     /// The free blocks of memory, kept for Lua's next allocations.
     pub(super) blocks: Blocks,
-    /// The memory that Lua holds, in bytes.
+    /// The memory that the Lua state holds, in bytes.
     pub(super) used_bytes: Cell<usize>,
     /// The memory limit for Lua's own code, in bytes; `usize::MAX` without a limit.
     pub(super) limit_bytes: Cell<usize>,
@@ -90,7 +90,7 @@ impl Rng {
         Self((u64::from(seed as u32) << 16) | 0x330e)
     }
 
-    /// Returns the next 31 bits, as `lrand48` does.
+    /// Returns the next 31 random bits, as `lrand48` does.
     pub(crate) fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(0x5_deec_e66d).wrapping_add(0xb) & 0xffff_ffff_ffff;
         (self.0 >> 17) as u32

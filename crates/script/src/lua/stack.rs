@@ -108,7 +108,7 @@ impl Stack {
         stack
     }
 
-    /// Returns the data of this Lua state.
+    /// Returns the data that our code keeps for this Lua state.
     pub(crate) fn context(&self) -> &Context {
         // SAFETY: it lives as long as the state.
         unsafe { self.context.as_ref() }

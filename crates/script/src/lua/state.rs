@@ -11,7 +11,7 @@ use super::context::Context;
 use super::stack::{OnEvent, Stack, set_line_hook, set_usual_hook, stack_address};
 use crate::commands::{Commands, Stop};
 
-/// A Lua state. Belongs to one thread.
+/// A state of the Lua interpreter: its stack, values and memory. Belongs to one thread.
 pub(crate) struct State {
     l: *mut ffi::lua_State,
     context: NonNull<Context>,
@@ -109,7 +109,7 @@ impl State {
         unsafe { self.context.as_ref() }
     }
 
-    /// Returns the memory that Lua holds, in bytes.
+    /// Returns the memory that the Lua state holds, in bytes.
     pub(crate) fn used_bytes(&self) -> usize {
         self.context().used_bytes.get()
     }
@@ -159,7 +159,7 @@ impl State {
         unsafe { set_line_hook(self.l) };
     }
 
-    /// Pushes the table of global variables.
+    /// Pushes the table of the state's global variables.
     pub(crate) fn push_globals(&mut self) {
         assert!(self.stack.has_room(1), "the bottom of all stacks is short");
         // SAFETY: there is room.

@@ -18,7 +18,7 @@ const COMMANDS_MAX: usize = 12;
 /// The memory limit of a Lua state, in bytes.
 const MEMORY_MAX: usize = 32 << 20;
 
-/// The scripts that are debugged.
+/// The scripts that the sessions of the test debug.
 const SCRIPTS: &[&str] = &[
     "local a = 1\nlocal t = {a, {a}}\nt[3] = t\nt[t] = t\nlocal s = ('x'):rep(100000)\nreturn a",
     "local function f(n)\n  if n == 0 then return redis.breakpoint() end\n  return f(n - 1) == f\nend\nreturn f(150)",
@@ -36,7 +36,7 @@ const NAMES: &[&str] = &[
     "break", "trace", "maxlen", "eval", "redis", "x", "\0", "\r\n",
 ];
 
-/// The arguments for the debugger's commands.
+/// The arguments that the sessions pass to the debugger's commands.
 const ARGUMENTS: &[&str] = &[
     "0",
     "-0",

@@ -33,7 +33,7 @@ struct Arguments {
     /// the real servers.
     #[arg(long)]
     replay: Option<u64>,
-    /// The seed of random choices.
+    /// The seed from which the random commands follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The command line of a real server that applies the streams of changes too; may be repeated.

@@ -23,7 +23,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use testkit::{ServerProcess, peer, saker};
 
-/// Measures deliveries of published messages.
+/// Measures the rate at which servers deliver published messages.
 #[derive(Parser)]
 struct Options {
     /// Numbers of I/O threads of Saker; it is measured with each.
@@ -32,13 +32,13 @@ struct Options {
     /// `NAME=COMMAND`: a server to compare with.
     #[arg(long)]
     peer: Vec<String>,
-    /// Number of subscribers of the one channel.
+    /// Number of subscribers of the one channel to which messages are published.
     #[arg(long, default_value_t = 1000)]
     subscribers: usize,
     /// Maximum number of published messages without a reply.
     #[arg(long, default_value_t = 16)]
     pipeline: usize,
-    /// Length of a message in bytes.
+    /// Length of a published message in bytes.
     #[arg(long, default_value_t = 64)]
     size: usize,
     /// Duration of each measurement in seconds.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use testkit::{Client, ServerProcess, Value};
 
-/// Pause between two measurements of the lag.
+/// Pause between two measurements of the replica's lag.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Maximum time until the replica follows its primary.
 const UP_WITHIN: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ struct Options {
     /// The number of SETs per second that the load generator sends to the primary.
     #[arg(long, default_value_t = 300_000)]
     rate: u64,
-    /// The duration of the load in seconds.
+    /// The duration of the load of SETs, in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// The number of the core on which the primary runs.

@@ -11,7 +11,7 @@ use testkit::{Address, Client, script};
 /// Runs scripts against a running server, which is emptied for each.
 #[derive(Parser)]
 struct Arguments {
-    /// The server's port on the loopback.
+    /// The port of the running server on the loopback.
     #[arg(long)]
     port: u16,
     /// The `.resp` scripts to run.

@@ -29,13 +29,13 @@ mod simulation {
         /// Ends after this many seconds without a failure.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// The seed of all choices.
+        /// The seed from which all scenarios and schedules follow.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Ends after this many operations (requests) of simulated clients.
         #[arg(long)]
         operations: Option<u64>,
-        /// Runs only the scenario of this seed.
+        /// Runs only the scenario that follows from this seed.
         #[arg(long)]
         scenario: Option<u64>,
         /// Prints a failing scenario without shrinking it.
@@ -54,10 +54,10 @@ mod simulation {
     #[global_allocator]
     static ALLOCATOR: structures::alloc::CountingAllocator = structures::alloc::CountingAllocator;
 
-    /// The approximate numbers of operations in one scenario.
+    /// The approximate numbers of client operations, one of which each scenario has.
     const OPERATIONS: &[usize] = &[30, 100, 250, 500];
 
-    /// One of this many scenarios has several engines.
+    /// The interval of scenarios with several engines: one of this many.
     const CHAIN_EVERY: u64 = 8;
 
     pub fn main() -> ExitCode {

@@ -19,7 +19,7 @@ use testkit::{Address, saker};
 /// Runs well-behaved clients that check every reply, while other clients misbehave.
 #[derive(Parser)]
 struct Arguments {
-    /// The server's program.
+    /// The path of the server's program.
     #[arg(long)]
     server: PathBuf,
     /// Duration of all runs together, in seconds.

@@ -27,7 +27,7 @@ struct Arguments {
     /// with each number.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 4])]
     load: Vec<usize>,
-    /// Number of simultaneous connections.
+    /// Number of simultaneous connections that send blocking commands.
     #[arg(long, default_value_t = 250)]
     connections: usize,
     /// Number of measured blocking commands of each kind, on all connections together.

@@ -48,7 +48,7 @@ impl Peer {
         self.version
     }
 
-    /// Opens a new connection to the server.
+    /// Opens a new connection to the peer's server.
     pub fn connect(&self) -> Client {
         self.server.process.connect()
     }

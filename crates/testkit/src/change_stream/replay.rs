@@ -31,7 +31,7 @@ const CONNECTIONS: usize = 3;
 /// Number of commands that each connection sends before the stream of changes is replayed.
 const COMMANDS_PER_CONNECTION: usize = 250;
 
-/// Percentage of commands taken from [`TIME_DEPENDENT`] and [`NEWER`].
+/// Percentage of commands taken from [`TIME_DEPENDENT`] and [`NEWER`] instead of the grammar.
 const MORTAL_PERCENT: usize = 12;
 
 /// Commands that are not sent: they change no data, or the number of their replies varies.
@@ -168,7 +168,7 @@ pub struct Summary {
     pub commands: u64,
     /// The number of write commands in the streams of changes that resulted.
     pub changes: u64,
-    /// The number of streams of changes replayed.
+    /// The number of streams of changes that were replayed.
     pub streams: u64,
     /// The differences found in the replayed data, each as a text.
     pub failures: Vec<String>,
@@ -410,7 +410,7 @@ pub struct Commands {
     grammar: Grammar,
     /// The templates of [`TIME_DEPENDENT`] and [`NEWER`] that the audience of the stream permits.
     mortal: Vec<&'static str>,
-    /// The counter from which stream IDs are made.
+    /// The counter from which the IDs of stream entries are made.
     clock: u64,
     rng: Rng,
 }
@@ -428,7 +428,7 @@ impl Commands {
         Self::new(if has_fields { Audience::FieldExpiry } else { Audience::All }, rng)
     }
 
-    /// Generates the next random command.
+    /// Generates the next random command to send.
     pub fn next_command(&mut self) -> Args {
         if !self.rng.percent(MORTAL_PERCENT) {
             return self.grammar.command(Kind::Sessions, &mut self.clock, &mut self.rng);

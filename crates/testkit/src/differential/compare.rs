@@ -54,7 +54,7 @@ pub fn agree(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> bool
     a == b || agree_loosely(args, a, b, protocol)
 }
 
-/// Returns the command's name in capitals.
+/// Returns the name of the command `args` in capitals.
 pub fn name(args: &[Vec<u8>]) -> String {
     String::from_utf8_lossy(&args[0]).to_ascii_uppercase()
 }

@@ -15,16 +15,16 @@ use crate::notation::one_line;
 pub struct Explained {
     /// A text that `INFO server` of one of the two servers contains, for example its version.
     info: &'static str,
-    /// A glob for the command's name in capitals.
+    /// A glob for the name, in capitals, of the command whose replies may differ.
     command: &'static str,
-    /// The part of the reply that may differ.
+    /// The part of the command's reply that may differ.
     accepted: Accepted,
     /// The reason for the difference, for the reader of the table.
     #[expect(dead_code, reason = "a reason is for people")]
     reason: &'static str,
 }
 
-/// The part of a reply that may differ.
+/// The part of a command's reply that may differ between two servers.
 #[derive(Debug)]
 enum Accepted {
     /// The whole replies. The first glob must match the one-line form of one reply, the second that

@@ -8,7 +8,7 @@ use super::rules::{RULES, SESSION_RULES};
 use super::values;
 use crate::rng::Rng;
 
-/// Percentage of commands that are damaged.
+/// Percentage of random commands that are damaged, to compare error replies.
 const DAMAGED_PERCENT: usize = 7;
 
 /// Percentage of commands whose name is written in lower case.
@@ -44,7 +44,7 @@ pub struct Grammar {
 /// The kind of commands in a sequence: data commands only, or session commands, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Commands that read and write keys.
+    /// Only commands that read and write keys.
     Data,
     /// Data commands mixed with session commands: transactions, subscriptions, blocking commands.
     Sessions,
@@ -53,7 +53,7 @@ pub enum Kind {
 /// Percentage of session commands among the commands of a sequence of [`Kind::Sessions`].
 const SESSION_PERCENT: usize = 30;
 
-/// Maximum timeout of a blocking command in seconds; both servers block that long.
+/// Maximum timeout of a blocking command in seconds. Both servers block for that time.
 const WAIT_S_MAX: f64 = 0.1;
 
 impl Grammar {
@@ -74,7 +74,7 @@ impl Grammar {
         names
     }
 
-    /// Returns true if the grammar has no rules.
+    /// Returns true if the grammar has no rules, because no command was wanted.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.session_rules.is_empty()
     }

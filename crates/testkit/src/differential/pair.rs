@@ -52,7 +52,7 @@ const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
 pub struct Difference {
     /// The commands of the sequence up to the one with different replies, inclusive.
     pub commands: Vec<Args>,
-    /// The replies of server A to these commands.
+    /// The replies of server A to the commands of this difference.
     pub replies: Vec<Value>,
     /// The reply of server B to the last of these commands.
     pub other: Value,
@@ -176,7 +176,7 @@ impl Pair {
         self.set_options(Some(rng.below(OPTION_VARIANTS.len())))
     }
 
-    /// Sets the accepted differences, which later comparisons ignore.
+    /// Sets the accepted differences between the two servers, which later comparisons ignore.
     pub fn explain(&mut self, explained: Vec<&'static Explained>) {
         self.explained = explained;
     }

@@ -49,7 +49,7 @@ pub(super) const PAYLOADS: &[&str] = &[
     "000161",
 ];
 
-/// Decodes hexadecimal digits to bytes.
+/// Decodes the hexadecimal digits of a payload to its bytes.
 pub(super) fn bytes_of(digits: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or_default() as u8;
     digits

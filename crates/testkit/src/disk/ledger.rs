@@ -21,7 +21,7 @@ use persist::aof::reader::{End, Next, Reader};
 
 use super::{File, State};
 
-/// The suffix of a manifest's name.
+/// The suffix by which the name of an append-only file's manifest is recognized.
 const MANIFEST: &str = ".manifest";
 
 fn is_part(name: &str) -> bool {

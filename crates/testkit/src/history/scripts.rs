@@ -7,7 +7,7 @@ use crate::sequential::keys_of;
 /// A command and its arguments.
 type Args = Vec<Vec<u8>>;
 
-/// The maximum number of commands of a program.
+/// The maximum number of commands of a random script.
 const COMMANDS_MAX: usize = 4;
 /// The number of different script texts of each kind: texts that use only declared keys, other
 /// texts, and texts that visit all keys. The last kind has many texts: after its first run, such a

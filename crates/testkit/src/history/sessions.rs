@@ -20,7 +20,7 @@ type Args = Vec<Vec<u8>>;
 /// are short enough that a timeout sometimes passes at the instant at which the client is served.
 const TIMEOUTS: &[&str] = &["0.001", "0.002", "0.005", "0.02"];
 
-/// The maximum number of commands of a transaction.
+/// The maximum number of commands of a random transaction.
 const TRANSACTION_COMMANDS_MAX: usize = 4;
 
 /// One call of a client: a command, a transaction or a blocking command.
@@ -28,7 +28,7 @@ const TRANSACTION_COMMANDS_MAX: usize = 4;
 pub enum Call {
     /// A command that is answered at once, or that takes effect at one instant before its reply.
     Command(Args),
-    /// MULTI, these commands, EXEC.
+    /// A transaction: MULTI, these commands, EXEC.
     Transaction(Vec<Args>),
     /// A blocking command, including its timeout.
     Wait(Args),

@@ -17,22 +17,22 @@ const MARK_BYTES: usize = 40;
 /// The answer of a primary to PSYNC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Psync {
-    /// `FULLRESYNC`: a snapshot follows.
+    /// The primary answered `FULLRESYNC`: a snapshot follows.
     Full {
         /// The replication ID of the primary.
         id: String,
         /// The offset of the replication stream at which the snapshot was taken.
         offset: u64,
     },
-    /// `CONTINUE`: the replication stream continues at the requested offset. The field is the new
-    /// replication ID, which only connections with the capability PSYNC2 get.
+    /// The primary answered `CONTINUE`: the replication stream continues at the requested offset.
+    /// The field is the new replication ID, which only connections with the capability PSYNC2 get.
     Continues(Option<String>),
-    /// Any other answer line, such as an error reply.
+    /// The primary sent any other answer line, such as an error reply.
     Other(String),
 }
 
 impl Psync {
-    /// Parses the answer line to PSYNC.
+    /// Parses the line with which a primary answers PSYNC.
     fn of(line: String) -> Self {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {

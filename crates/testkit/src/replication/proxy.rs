@@ -10,14 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Maximum number of bytes forwarded at a time.
+/// Maximum number of bytes that the proxy forwards at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Number of intervals per second for limiting the rate. In each interval, a connection may forward
 /// its share of the bytes per second.
 const SLICES_PER_S: u64 = 50;
 
-/// The settings and counters of a proxy.
+/// The settings and counters of a proxy between replica and primary.
 #[derive(Debug, Default)]
 struct State {
     /// The number of bytes from the primary that were forwarded so far.
@@ -37,13 +37,13 @@ struct State {
     delay: Duration,
     /// The maximum number of bytes that a connection forwards per second; `None` for no limit.
     throttle_bytes: Option<u64>,
-    /// True while nothing is read from the primary.
+    /// True while the proxy reads nothing from the primary.
     is_stalled: bool,
-    /// True after the proxy has ended.
+    /// True after the proxy has been dropped, so that its threads must end.
     is_closed: bool,
     /// The sockets of the open connections, to replicas and to the primary.
     sockets: Vec<TcpStream>,
-    /// The number of connections accepted so far.
+    /// The number of connections that the proxy has accepted so far.
     connections: u64,
 }
 
@@ -104,7 +104,7 @@ impl Proxy {
         self.change(|state| state.cut_at = Some(bytes));
     }
 
-    /// Cuts all open connections now.
+    /// Cuts all open connections of the proxy now.
     pub fn cut(&self) {
         self.change(State::cut);
     }
@@ -136,7 +136,7 @@ impl Proxy {
         self.change(|state| state.is_stalled = true);
     }
 
-    /// Reads from the primary again after [`Self::stall`].
+    /// Makes the proxy read from the primary again after [`Self::stall`].
     pub fn resume(&self) {
         self.change(|state| state.is_stalled = false);
     }
@@ -151,7 +151,7 @@ impl Proxy {
         self.shared.lock().cuts
     }
 
-    /// Returns the number of connections accepted so far.
+    /// Returns the number of connections that the proxy has accepted so far.
     pub fn connections(&self) -> u64 {
         self.shared.lock().connections
     }
@@ -179,7 +179,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Accepts connections until the proxy is closed.
+/// Accepts connections of replicas until the proxy is closed.
 fn accept(listener: &TcpListener, target_port: u16, shared: &Arc<Shared>) {
     for socket in listener.incoming() {
         if shared.lock().is_closed {

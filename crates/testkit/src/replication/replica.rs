@@ -49,7 +49,7 @@ const OPTIONS: &[&str] = &[
     "60",
 ];
 
-/// A real server as a replica.
+/// A real server (Redis or Valkey) as a replica of the server under test.
 #[derive(Debug)]
 pub struct Replica {
     process: ServerProcess,
@@ -94,7 +94,7 @@ impl Replica {
         self.version
     }
 
-    /// Opens a new connection to the replica.
+    /// Opens a new connection to the replica's server.
     pub fn connect(&self) -> Client {
         self.process.connect()
     }

@@ -13,7 +13,7 @@ pub struct Example<'s> {
     pub title: &'s str,
     /// True if the example is for RESP3 only; then the answers for RESP2 repeat those for RESP3.
     pub resp3_only: bool,
-    /// The commands, in order.
+    /// The commands of the example with their replies, in order.
     pub exchanges: Vec<Exchange<'s>>,
 }
 

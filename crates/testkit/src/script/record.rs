@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::matching::{Order, exactly, matches, merge, same_kinds};
 use crate::notation;
 
-/// The result of recording a script.
+/// The result of recording the replies of a `.resp` script.
 #[derive(Debug, Default)]
 pub struct Recorded {
     /// The number of replies that were filled in or replaced.

@@ -18,12 +18,12 @@ const FAILURES_REPORTED_MAX: usize = 12;
 /// Maximum time to wait for a background save of an earlier script.
 const SAVE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The results of running one or more scripts.
+/// The results of running one or more `.resp` scripts.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The number of commands sent, over all variants.
+    /// The number of commands sent to the server, over all variants.
     pub steps: usize,
-    /// One text per failure; it begins with `file:line`.
+    /// One text per failed command; it begins with `file:line`.
     pub failures: Vec<String>,
 }
 

@@ -88,7 +88,7 @@ impl Simulation {
         UnderWay { invoked, steps, history, torn, reply, seen_waiting: None, timed_out: None }
     }
 
-    /// Runs one step of a client's call.
+    /// Runs the next step of a client's call on the simulated server.
     fn step(&mut self, client: usize, call: &mut UnderWay) {
         let Some(args) = call.steps.pop_front() else { return };
         let is_stale = self.database.sessions.watching.get(&client).map(|watch| watch.is_stale);

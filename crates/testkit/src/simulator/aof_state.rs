@@ -43,7 +43,7 @@ pub(super) struct Active {
 pub(super) struct State {
     pub files: Option<Files>,
     pub active: Option<Active>,
-    /// True while the option `appendonly` is `yes`.
+    /// True while the option `appendonly` of the simulated server is `yes`.
     pub is_wanted: bool,
     /// True if the thread that saves must rewrite the append-only file as soon as possible.
     pub is_scheduled: bool,

@@ -13,7 +13,7 @@ pub(super) const ROUND_MS: u64 = 100;
 /// Maximum number of pieces of big values that are freed in one step.
 const FREED_PIECES_PER_STEP: usize = 64;
 
-/// Runs the housekeeper until it receives [`Message::Stop`].
+/// Runs the housekeeper's thread of the simulated server until it receives [`Message::Stop`].
 pub(super) fn run(world: &World, seed: u64) {
     let shared = &*world.engine;
     let port = &world.kernel.ports[world.threads()];

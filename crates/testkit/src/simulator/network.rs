@@ -50,7 +50,7 @@ enum Action {
     Start(usize),
     /// Some bytes of the client with this index reach the server.
     ToServer(usize),
-    /// Some bytes reach the client with this index.
+    /// Some bytes from the server reach the client with this index.
     ToClient(usize),
     /// The clock moves forward by 1 to 3 ms.
     Tick,

@@ -31,7 +31,7 @@ impl LogReader for Replica {
 }
 
 impl Replica {
-    /// Returns the replication stream received so far.
+    /// Returns the bytes of the replication stream received so far.
     pub fn stream(&self) -> Vec<u8> {
         self.0.lock().expect("nothing panics while it is locked").clone()
     }

@@ -50,7 +50,7 @@ impl Saves {
         Self { state, known: KnownFiles::default() }
     }
 
-    /// Locks the state, to read or change it.
+    /// Locks the state of the run's snapshots, to read or change it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }

@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// One step of a simulated client.
+/// One step of a simulated client, such as a pipeline or a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Sends these commands at once and waits for the replies.
@@ -104,7 +104,7 @@ pub enum Role {
 /// A simulated client of a scenario: its steps and its role.
 #[derive(Clone, Debug)]
 pub struct ScriptedClient {
-    /// The role of the client.
+    /// The role of the client in addition to its steps.
     pub role: Role,
     /// The steps of the client, in the order in which it runs them.
     pub steps: Vec<Step>,
@@ -131,7 +131,7 @@ pub enum Log {
     AppendOnly(AppendOnly),
 }
 
-/// The settings of an append-only file.
+/// The settings of an append-only file in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendOnly {
     /// The policy by which the file is synced (`appendfsync`).
@@ -265,9 +265,9 @@ const SCRIPTS_PERCENT: &[usize] = &[0, 15, 40, 80];
 /// The length of a long word in bytes. One such word makes a collection so big that it is saved in
 /// pieces.
 const LONG_WORD_BYTES: usize = 66_000;
-/// Values of the placeholder `p`: expiries in milliseconds.
+/// Values of the placeholder `p` in command templates: expiries in milliseconds.
 const EXPIRIES: &[&str] = &["1", "3", "10", "40", "150"];
-/// Values of the placeholder `t`: timeouts in seconds.
+/// Values of the placeholder `t` in command templates: timeouts in seconds.
 const TIMEOUTS: &[&str] = &["0.001", "0.005", "0.02", "0.06"];
 
 impl Scenario {

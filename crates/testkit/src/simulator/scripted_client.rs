@@ -62,7 +62,7 @@ pub(super) struct ScriptedClient {
 }
 
 impl ScriptedClient {
-    /// Creates client number `number`, with all its steps still to do.
+    /// Creates simulated client number `number`, which has not run any of its steps yet.
     pub fn new(number: usize, scripted_client: &scenario::ScriptedClient) -> Self {
         let mut scripted_client = Self {
             number,
@@ -82,7 +82,8 @@ impl ScriptedClient {
         scripted_client
     }
 
-    /// Prepends a step with the requests that a new connection sends first.
+    /// Inserts, before the client's next step, a step with the requests that a new connection sends
+    /// first.
     fn introduce(&mut self) {
         let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Args>();
         let lines: &[&str] = match self.role {

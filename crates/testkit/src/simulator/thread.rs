@@ -145,7 +145,7 @@ impl<'w> IoThread<'w> {
         }
     }
 
-    /// Runs the thread until it receives [`Message::Stop`].
+    /// Runs the simulated I/O thread until it receives [`Message::Stop`].
     pub fn run(mut self) {
         let port = &self.world.kernel.ports[self.index];
         let mut all_released = true;
@@ -356,7 +356,7 @@ impl<'w> IoThread<'w> {
         }
     }
 
-    /// Removes a closed connection and its state.
+    /// Removes a closed connection and its state from the thread.
     fn forget(&mut self, conn: ConnId) {
         if self.session(conn).is_none() {
             return;

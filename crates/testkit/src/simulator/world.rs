@@ -169,7 +169,7 @@ impl World {
         self.levels.lock().expect("nothing panics while it is locked")[&link]
     }
 
-    /// Returns the number of I/O threads.
+    /// Returns the number of I/O threads of the engine.
     pub fn threads(&self) -> usize {
         self.engine.threads.len()
     }
@@ -179,7 +179,7 @@ impl World {
         self.steps.fetch_add(1, Relaxed) + 1
     }
 
-    /// Returns the milliseconds since the engine's start.
+    /// Returns the time since the engine's start, in milliseconds.
     pub fn uptime_ms(&self) -> u64 {
         self.engine.uptime(self.clock.now()).as_millis() as u64
     }

@@ -19,10 +19,9 @@ use crate::rng::Rng;
 const KEYS: usize = 50;
 /// Maximum number of fields of a hash and of elements of a list.
 const PARTS_MAX: usize = 64;
-/// Maximum length of a value in bytes.
+/// Maximum length of a value that a checker writes, in bytes.
 const VALUE_LEN_BYTES_MAX: usize = 512;
-/// Tolerance between the two clocks: the server counts milliseconds by another clock than this
-/// client.
+/// Tolerance for expiry times: the server counts milliseconds by another clock than this client.
 const CLOCK_SLACK: Duration = Duration::from_millis(20);
 
 /// Creates an empty histogram of request latencies, in microseconds up to one minute; no reply may

@@ -69,7 +69,7 @@ pub struct Target {
     pub encryption: Encryption,
 }
 
-/// The settings of a run of the crowd.
+/// The settings of a run of the crowd of connections.
 #[derive(Debug)]
 pub struct Crowd {
     /// The server whose latency is measured.
@@ -77,7 +77,7 @@ pub struct Crowd {
     /// Another server with the same settings, which the misbehaving half attacks in the second
     /// measurement.
     pub elsewhere: Target,
-    /// The process of the measured server.
+    /// The process ID of the measured server.
     pub pid: u32,
     /// The number of connections of both halves together.
     pub connections: usize,
@@ -91,7 +91,7 @@ pub struct Crowd {
     pub p99_factor_max: Option<f64>,
 }
 
-/// The results of a run of the crowd.
+/// The results of a run of the crowd: latencies and counters.
 #[derive(Clone, Debug)]
 pub struct Report {
     alone_us: Histogram<u64>,
@@ -287,7 +287,7 @@ enum Kind {
     ShakesInVain,
 }
 
-/// All kinds of misbehaving connections.
+/// All kinds of misbehaving connections of the crowd.
 static KINDS: &[Kind] = &[
     Kind::Keeps(say_nothing),
     Kind::Keeps(drip),
@@ -403,7 +403,7 @@ fn drip(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     stream.write_all(&[byte])
 }
 
-/// Sends 200 requests without authentication; reads nothing.
+/// Sends 200 requests without authentication and reads no reply.
 fn flood(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     stream.write_all(&b"*1\r\n$4\r\nPING\r\n".repeat(200))
 }

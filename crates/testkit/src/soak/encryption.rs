@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::process::free_port;
 
-/// The name in the server's certificate.
+/// The host name in the server's certificate.
 const NAME: &str = "localhost";
 
 /// A certificate for a server, and the port on which the server accepts TLS.

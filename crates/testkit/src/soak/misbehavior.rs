@@ -18,7 +18,7 @@ pub(super) struct Misbehavior {
     round: fn(&mut Maker<'_>) -> Result<(), ClientError>,
 }
 
-/// All kinds of misbehavior.
+/// All kinds of misbehavior of clients.
 pub(super) static ALL: &[Misbehavior] = &[
     Misbehavior { name: "hog", clients: 2, round: hog },
     Misbehavior { name: "long commands", clients: 1, round: long_commands },
@@ -208,7 +208,7 @@ fn trackers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Sends requests with random bytes in them.
+/// Sends requests that contain random bytes.
 fn garbage(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     let mut bytes = Vec::new();

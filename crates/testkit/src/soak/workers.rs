@@ -14,7 +14,7 @@ use super::Run;
 use crate::client::{Client, ClientError};
 use crate::rng::Rng;
 
-/// Number of workers in a group.
+/// Number of worker clients in a group.
 const WORKERS: usize = 1_000;
 /// Percentage of workers that are killed in a round.
 const KILL_PERCENT: usize = 2;
@@ -22,7 +22,7 @@ const KILL_PERCENT: usize = 2;
 const UNBLOCK_PERCENT: usize = 2;
 /// Percentage of workers that block with a short timeout in a round.
 const SHORT_PERCENT: usize = 5;
-/// Maximum number of elements that one request pushes.
+/// Maximum number of elements that one request pushes to a queue.
 const PUSH_MAX: usize = 8;
 
 /// Maximum time for which the server may refuse pushes for lack of memory.

@@ -49,7 +49,7 @@ pub enum DistanceCheck {
     Never,
 }
 
-/// The runs of several servers on one test.
+/// The benchmark runs of several servers on one test.
 pub struct Runs {
     looks: DistanceCheck,
     by_server: Vec<Vec<Run>>,

@@ -50,7 +50,7 @@ impl Figures {
 
 /// The medians of one test for each server: a row of the table.
 pub struct Row {
-    /// The name of the test of redis-benchmark.
+    /// The name of the redis-benchmark test.
     pub test: String,
     /// The name and the medians of each server, in the order of measurement.
     pub figures: Vec<(String, Figures)>,

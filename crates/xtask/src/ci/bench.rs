@@ -13,12 +13,12 @@ use crate::peer;
 use crate::progress::{Outcome, Session};
 use crate::{release, shell};
 
-/// The time limit of the study, which takes a few seconds.
+/// The time limit of the small study by saker-bench, which takes a few seconds.
 const STUDY_LIMIT: Duration = Duration::from_secs(360);
 /// The recall that every search of the study must exceed, in percent.
 const RECALL_PERCENT_MIN: f64 = 80.0;
 const BROWSER_LIMIT: Duration = Duration::from_secs(240);
-/// Headless browsers, as (program, Debian package).
+/// Headless browsers that can open the report, as (program, Debian package).
 const BROWSERS: &[(&str, &str)] =
     &[("chromium-headless-shell", "chromium-headless-shell"), ("chromium", "chromium")];
 
@@ -65,7 +65,8 @@ start = \"@SAKER --port {port} --io-threads {threads} --save '' --appendonly no\
 vectors = { count = 1000, dimensions = 32, queries = 50, ef = [20, 100], reads_per_search = 3 }
 ";
 
-/// Runs the step: makes the report, opens it in a headless browser and takes screenshots.
+/// Runs the step: makes the report of a study, opens it in a headless browser and takes
+/// screenshots.
 pub fn step(session: &Session) -> Result<Outcome> {
     let release::Programs { server, bench, .. } = release::build(session)?;
     let peer = peer::find(session)?;

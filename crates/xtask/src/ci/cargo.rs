@@ -13,7 +13,7 @@ use crate::{shell, simulate};
 /// The time limit of a single cargo command of CI.
 const CARGO_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Runs `cargo fmt --check`.
+/// Runs the step of CI that checks the format of the sources: `cargo fmt --check`.
 pub fn fmt(session: &Session) -> Result<Outcome> {
     let mut command = shell::cargo(session);
     command.args(["fmt", "--all", "--", "--check"]);
@@ -43,7 +43,7 @@ pub fn loom(session: &Session) -> Result<Outcome> {
     })
 }
 
-/// Runs every `crates/*/tests/shuttle*.rs`, built like the simulator.
+/// Runs every `crates/*/tests/shuttle*.rs`, built for shuttle like the simulator.
 pub fn shuttle(session: &Session) -> Result<Outcome> {
     let target = session.target.join("shuttle");
     models_named(session, "shuttle", |command| simulate::set_up(command, &target))

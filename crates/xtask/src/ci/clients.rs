@@ -17,7 +17,7 @@ use crate::{release, server, shell};
 
 /// The backends of the event loop, by their names for the option `io-backend`.
 const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
-/// The password of the servers that require one.
+/// The password of the servers that require one in these steps.
 const PASSWORD: &str = "correct-horse";
 /// The time limit of each run of a client.
 const CLIENT_LIMIT: Duration = Duration::from_secs(720);

@@ -34,7 +34,7 @@ use crate::release;
 const RUN_LIMIT: Duration = Duration::from_secs(900);
 /// The interval between two reads of the ledger, in which workers record the jobs that they did.
 const POLL: Duration = Duration::from_millis(10);
-/// The number of workers of each framework.
+/// The number of worker processes of each framework.
 const WORKERS: usize = 3;
 /// The maximum number of attempts to start the server. An attempt may fail because another process
 /// still has the port.

@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(480);
 /// The message of cargo-deny when it cannot fetch the database.
 const NOT_FETCHED: &str = "failed to fetch advisory database";
 
-/// Runs the step: checks the libraries with cargo-deny.
+/// Runs the step of CI: checks the libraries with cargo-deny.
 pub fn step(session: &Session) -> Result<Outcome> {
     let cargo_deny = match cargo_deny(session) {
         Ok(program) => program,

@@ -84,7 +84,7 @@ pub fn node(session: &Session) -> Result<Outcome> {
     side_by_side(session, &[program("bullmq", "bullmq.mjs"), program("limiter", "limiter.mjs")])
 }
 
-/// Runs the Java program: Redisson's locks.
+/// Runs the Java program, which tests Redisson's locks.
 pub fn java(session: &Session) -> Result<Outcome> {
     let class_path = match languages::java(session)? {
         Ok(class_path) => class_path,
@@ -95,7 +95,7 @@ pub fn java(session: &Session) -> Result<Outcome> {
     side_by_side(session, &[Program { name: "redisson", words, environment: vec![] }])
 }
 
-/// Runs the Ruby program: Sidekiq.
+/// Runs the Ruby program, which tests the job queue Sidekiq.
 pub fn ruby(session: &Session) -> Result<Outcome> {
     let ruby = match languages::ruby(session) {
         Ok(ruby) => ruby,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// The crates whose unsafe code is checked.
+/// The crates whose unsafe code the sanitizer or valgrind checks.
 const CRATES: &[&str] = &["structures", "net", "script"];
 /// The time limit of building and running the tests of all these crates.
 const LIMIT: Duration = Duration::from_secs(2400);

@@ -232,7 +232,7 @@ fn set_modes(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the files below `folder`, sorted.
+/// Returns the paths of all files below `folder`, sorted.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -131,7 +131,7 @@ pub fn run(session: &Session, arguments: &SuiteArguments) -> Result<bool> {
 
 /// The files and programs that a run of Redis' suite needs besides the server.
 struct Suite {
-    /// The folder of the suite's sources.
+    /// The folder of the sources of Redis' suite.
     source: PathBuf,
     tclsh: PathBuf,
     /// The command line of the Redis that is the replica or the primary of Saker.

@@ -13,7 +13,7 @@ pub struct UnitOutcome {
     left_out: usize,
     /// The descriptions of the failed tests, in the suite's words.
     pub failures: Vec<String>,
-    /// The names of the units with failures.
+    /// The names of the units in which tests failed.
     pub failed_units: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl UnitOutcome {
         self.failures.extend(other.failures);
     }
 
-    /// Returns true if no test failed.
+    /// Returns true if no test of the unit or units failed.
     pub fn is_good(&self) -> bool {
         self.failures.is_empty()
     }

@@ -19,7 +19,7 @@ pub enum Mode {
     /// Like `Spawned`, but Saker's replicas are Redis servers, and Saker writes its snapshots in
     /// their format.
     RedisReplicas,
-    /// Like `Spawned`, but Saker's primaries are Redis servers.
+    /// Like `Spawned`, but the primaries of Saker are Redis servers.
     RedisPrimaries,
     /// Like `Spawned`, but the suite uses TLS.
     Encrypted,

@@ -58,7 +58,7 @@ struct Doc {
     line: usize,
     /// The text of the comment without comment signs, code blocks and tables.
     text: String,
-    /// True if the comment documents a function.
+    /// True if the comment is that of a function.
     is_function: bool,
 }
 
@@ -112,7 +112,7 @@ pub fn doc_comments_are_plain(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the doc comments of a file, `///` and `//!`.
+/// Returns the doc comments (`///` and `//!`) of a Rust file.
 fn docs(source: &Source) -> Vec<Doc> {
     let mut docs = Vec::new();
     let mut open: Option<Doc> = None;

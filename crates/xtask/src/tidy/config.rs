@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The settings of tidy for this repository.
+/// The settings of tidy for this repository, from `tidy.toml`.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -26,7 +26,7 @@ pub struct Config {
     pub bool_parameter: Vec<Oversize>,
     /// Structs that are over the limit of fields, with their present numbers.
     pub big_struct: Vec<Oversize>,
-    /// Files that are over the limit of lines.
+    /// Files that are over the limit of lines, each with a reason.
     pub long_file: Vec<LongFile>,
     /// The crates whose modules may not import each other in a circle at all.
     pub without_cycles: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Config {
     pub module_cycle: Vec<ModuleCycle>,
     /// The rules for the width and the words of comments.
     pub comments: Comments,
-    /// The words that no file may contain.
+    /// The words that no file of the repository may contain.
     pub banned_word: Vec<BannedWord>,
 }
 
@@ -42,7 +42,7 @@ pub struct Config {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnsafeModule {
-    /// The path of the file.
+    /// The path of the file with unsafe code.
     pub path: String,
     /// The invariant that the proofs of the file rely on.
     pub relies_on: String,
@@ -57,7 +57,7 @@ pub struct Comments {
     /// The maximum number of columns of a line that holds a comment, its indentation included.
     /// There is no limit if absent.
     pub columns_max: Option<usize>,
-    /// The crates that may still have wider comments.
+    /// The crates that may still have comments wider than `columns_max`.
     pub exempt: Vec<String>,
     /// The words with which no doc comment may begin.
     pub first_words: Vec<String>,
@@ -72,11 +72,11 @@ pub struct Comments {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct CommentAllowance {
-    /// Comments that begin with one of the `first_words`.
+    /// The number of comments that begin with one of the `first_words`.
     pub first_word: usize,
-    /// Comments of functions that do not begin with a verb.
+    /// The number of comments of functions that do not begin with a verb.
     pub verb: usize,
-    /// Comments with a long sentence.
+    /// The number of comments with a sentence that is too long.
     pub sentence: usize,
 }
 
@@ -109,11 +109,11 @@ pub struct PureException {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Oversize {
-    /// The path of the file.
+    /// The path of the file with the function or struct.
     pub path: String,
     /// The name of the function or struct: `name`, or `Type::name` for a method.
     pub name: String,
-    /// The present size: lines, parameters or fields.
+    /// The present size of the function or struct: lines, parameters or fields.
     #[serde(alias = "lines", alias = "parameters", alias = "fields")]
     pub size: usize,
     /// The reason why the item may be over the limit.
@@ -125,7 +125,7 @@ pub struct Oversize {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongFile {
-    /// The path of the file.
+    /// The path of the long file.
     pub path: String,
     /// The reason why the file may be over the limit.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
@@ -148,12 +148,12 @@ pub struct ModuleCycle {
     pub reason: String,
 }
 
-/// A word that no file may contain.
+/// An entry of `tidy.toml` for a word that no file may contain.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BannedWord {
     /// The banned word. A word with other capitals is another word.
     pub word: String,
-    /// The reason of the ban, for the finding.
+    /// The reason why the word is banned, which findings show.
     pub reason: String,
 }

@@ -7,7 +7,7 @@ use super::measure::{Function, Measured, Struct, measure};
 use super::modules::largest_cycles;
 use super::tree::Tree;
 
-/// The titles of the table's columns.
+/// The titles of the columns in the table of sizes.
 const TITLES: [&str; 7] = ["crate", "functions", "median", "p90", "longest", "biggest struct", "circle"];
 
 /// Formats a row for each crate and one for all. A row has the number of functions and the lines of
@@ -35,8 +35,8 @@ pub fn table(tree: &Tree) -> String {
     aligned(&rows)
 }
 
-/// The largest size found so far and the name of the item that has it. The size comes first, so
-/// that the greatest can be chosen.
+/// The largest size found so far (of a function, struct or circle) and the name of the item that
+/// has it. The size comes first, so that the greatest can be chosen.
 type Record = Option<(usize, String)>;
 
 /// The sizes of a crate's functions, structs and circles of modules.

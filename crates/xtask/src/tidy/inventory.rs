@@ -10,7 +10,7 @@ use super::config::UnsafeModule;
 use super::source::Source;
 use super::tree::Tree;
 
-/// The path of the page about unsafe code.
+/// The path of the generated page about unsafe code.
 pub const PAGE: &str = "docs/unsafe.md";
 
 const HEAD: &str = "\
@@ -77,7 +77,7 @@ struct Unsafe {
     line: usize,
     /// The name of the function around the use, or the implementation that is unsafe.
     place: String,
-    /// The text of the proof, after `SAFETY:`.
+    /// The text of the proof, which follows `SAFETY:` in the comment.
     proof: String,
 }
 
@@ -134,7 +134,7 @@ fn proof(lines: &[&str], at: usize) -> String {
     text.split_once("SAFETY:").map_or_else(String::new, |(_, proof)| proof.trim().to_owned())
 }
 
-/// Formats the text of docs/unsafe.md.
+/// Formats the text of docs/unsafe.md, the page about unsafe code.
 pub fn page(tree: &Tree) -> String {
     let found = all(tree);
     let listed: BTreeMap<&str, &UnsafeModule> =

@@ -14,11 +14,11 @@ pub struct Measured {
     pub structs: Vec<Struct>,
 }
 
-/// The size of a function or method.
+/// The size of a function or method, for the rules about size.
 pub struct Function {
     /// The name of the function: `name`, or `Type::name` for a method.
     pub name: String,
-    /// The line of the signature, counted from 1.
+    /// The line of the function's signature, counted from 1.
     pub line: usize,
     /// The number of lines from the signature to the closing brace; `None` if a trait only declares
     /// it.
@@ -29,7 +29,7 @@ pub struct Function {
     pub bool_parameters: usize,
 }
 
-/// The size of a struct.
+/// The size of a struct, for the rules about size.
 pub struct Struct {
     /// The name of the struct.
     pub name: String,

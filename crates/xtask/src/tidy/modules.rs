@@ -71,7 +71,7 @@ pub fn largest_cycles(tree: &Tree) -> Vec<(String, BTreeSet<String>)> {
     cycles.filter_map(|(parent, arrows)| Some((parent.join("::"), largest_cycle(&arrows)?))).collect()
 }
 
-/// Returns the dependencies between sibling modules, by their parent.
+/// Returns the dependencies between the modules that have the same parent, by the parent's path.
 fn arrows(tree: &Tree) -> BTreeMap<ModulePath, Arrows> {
     let placed: Vec<_> =
         tree.sources.iter().filter_map(|source| Some((module_of(source)?, source))).collect();
@@ -135,7 +135,7 @@ fn resolved(module: &ModulePath, tokens: &[Token]) -> Option<ModulePath> {
     (!path.is_empty()).then_some(path)
 }
 
-/// Returns the names in the path at the start of `tokens`: `a`, `b` and `c` of `a::b::c`.
+/// Returns the names in the Rust path at the start of `tokens`: `a`, `b` and `c` of `a::b::c`.
 fn steps(tokens: &[Token]) -> impl Iterator<Item = &str> {
     let is_joined = |at: usize| at == 0 || (tokens[at - 1].text == ":" && tokens[at - 2].text == ":");
     let ats = (0..tokens.len()).step_by(3);

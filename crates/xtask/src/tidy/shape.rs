@@ -107,14 +107,14 @@ fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
 
 /// A limit on a size, with the exceptions that tidy.toml lists.
 struct Limit<'a> {
-    /// The maximum size without an entry in tidy.toml.
+    /// The maximum size of an item without an entry in tidy.toml.
     max: usize,
     /// The unit of the limited size, in the plural: `lines`.
     unit: &'static str,
     /// The name of the list of exceptions in tidy.toml.
     list: &'static str,
     listed: &'a [Oversize],
-    /// The advice that a finding gives.
+    /// The advice that a finding about a too large item gives.
     advice: &'static str,
 }
 

@@ -13,19 +13,19 @@ use syn::visit::{self, Visit};
 pub struct Token {
     /// The identifier, the single punctuation character, or the bracket.
     pub text: String,
-    /// The line of the token, counted from 1.
+    /// The line of the token in its file, counted from 1.
     pub line: usize,
 }
 
 /// A parsed Rust file: its text, its tokens and its syntax tree.
 pub struct Source {
-    /// The path from the repository's root, with `/`.
+    /// The path of the file from the repository's root, with `/`.
     pub path: String,
-    /// The text of the file.
+    /// The whole text of the Rust file.
     pub text: String,
     /// The tokens of the file in order, then the full paths that each `use` imports.
     pub tokens: Vec<Token>,
-    /// The syntax tree of the file.
+    /// The syntax tree of the Rust file.
     pub syntax: syn::File,
     test_lines: Vec<RangeInclusive<usize>>,
     /// True if the whole file is test code, not shipped code.

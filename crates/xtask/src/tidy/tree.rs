@@ -9,14 +9,14 @@ use toml::Table;
 use super::config::Config;
 use super::source::Source;
 
-/// The folders that contain no handwritten files.
+/// The folders that tidy skips, because they contain no handwritten files.
 const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "corpus", "artifacts", "coverage", "__pycache__"];
 
 /// The text files and crates of the repository, as the rules read them.
 pub struct Tree {
-    /// The settings of `tidy.toml`.
+    /// The settings of tidy from `tidy.toml`.
     pub config: Config,
-    /// All Rust files, parsed.
+    /// All Rust files of the repository, parsed.
     pub sources: Vec<Source>,
     /// All text files, including the Rust files and `tidy.toml`.
     pub texts: Vec<TextFile>,
@@ -24,9 +24,9 @@ pub struct Tree {
     pub crates: Vec<Crate>,
 }
 
-/// A text file of the repository.
+/// A text file of the repository: its path and its text.
 pub struct TextFile {
-    /// The path from the repository's root, with `/`.
+    /// The path of the file from the repository's root, with `/`.
     pub path: String,
     /// The whole text of the file.
     pub text: String,
@@ -43,7 +43,7 @@ pub struct Crate {
 }
 
 impl Tree {
-    /// Reads all text files below `root`.
+    /// Reads all text files of the repository below `root`.
     pub fn read(root: &Path) -> Result<Self> {
         let mut texts = Vec::new();
         collect(root, "", &mut texts)?;

@@ -9,7 +9,7 @@ use csv::{QuoteStyle, WriterBuilder};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::rounds::transport_name;
 
-/// The columns that results.csv shares with `redis-benchmark --csv`.
+/// The names of the columns that results.csv shares with `redis-benchmark --csv`.
 const THEIRS: [&str; 8] = [
     "test",
     "rps",

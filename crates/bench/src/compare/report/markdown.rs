@@ -27,7 +27,7 @@ const FURTHER: [Metric; 11] = [
 /// tests, each metric gets a table.
 const FEW_TESTS_MAX: usize = 2;
 
-/// Returns the text of summary.md.
+/// Returns the text of summary.md for the outcome of a study.
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     write_all(&mut out, outcome).expect("writing to a String does not fail");

@@ -19,7 +19,7 @@ use crate::compare::outcome::Outcome;
 /// The directory of the charts, inside the directory of the reports.
 const PICTURES: &str = "pictures";
 
-/// Writes all reports of `outcome` into `folder`.
+/// Writes all reports of a study's `outcome` into `folder`.
 pub fn write(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder.join(PICTURES))?;
     json::write(outcome, folder)?;

@@ -39,7 +39,7 @@ pub fn percent(value: f64) -> String {
     format!("{:+.places$} %", if value.abs() < 0.05 { 0.0 } else { value })
 }
 
-/// Returns `1 I/O thread` or `2 I/O threads`.
+/// Formats a number of I/O threads: `1 I/O thread` or `2 I/O threads`.
 pub fn io_threads_name(count: u32) -> String {
     format!("{count} I/O thread{}", if count == 1 { "" } else { "s" })
 }

@@ -14,11 +14,11 @@ use crate::results::Transport;
 pub struct Conditions {
     /// The round trip time of the simulated link, in milliseconds; 0 without a link.
     pub round_trip_ms: u32,
-    /// The transport to the server.
+    /// The transport of the connections to the server.
     pub transport: Transport,
     /// The number of I/O threads of the engines.
     pub io_threads: u32,
-    /// The size of values, in bytes.
+    /// The size of the values that requests write, in bytes.
     pub value_bytes: usize,
     /// The number of connections to the engine; `None` if each row of the view contains the best
     /// result of each engine over all numbers of connections.
@@ -33,24 +33,24 @@ pub struct View<'a> {
     /// The conditions in words: the conditions that differ within the study, or all if none
     /// differs.
     pub title: String,
-    /// The rows, one per test.
+    /// The rows of the table, one per test.
     pub rows: Vec<Row<'a>>,
 }
 
 /// A row of a [`View`]: the results of all engines in one test, under the view's conditions.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
-    /// The name of the test.
+    /// The name of the test whose results the row shows.
     pub test: &'a str,
     /// The results of each engine, in the order of [`engines`]; `None` if the engine was not
     /// measured.
     pub cells: Vec<Option<&'a Cell>>,
 }
 
-/// An engine as reports show it.
+/// An engine as the reports show it: its name and its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine<'a> {
-    /// The name of the engine.
+    /// The name of the engine in the study.
     pub name: &'a str,
     /// The number of the engine's colour in the style sheet of the charts.
     pub colour: usize,
@@ -197,7 +197,7 @@ pub struct Difference {
     pub verdict: Verdict,
 }
 
-/// The meaning of a difference between two engines.
+/// The meaning of a difference between two engines: better, worse or noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The first engine is better, and the confidence intervals do not overlap.

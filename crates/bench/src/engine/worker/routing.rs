@@ -22,7 +22,8 @@ const SPARE_MAX: usize = 1024;
 /// The value of [`Sent::request`] that stands for ASKING, whose reply is ignored.
 const ASKING: u32 = u32::MAX;
 
-/// The state of a worker that is specific to clusters.
+/// The state of a worker thread that is only needed for a cluster: slot map and redirected
+/// requests.
 pub(super) struct Routing {
     pub(super) map: ClusterMap,
     /// The buffers of answered requests, kept for new requests.

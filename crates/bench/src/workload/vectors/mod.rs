@@ -26,7 +26,7 @@ pub use truth::Truth;
 pub const ELEMENT_DIGITS: usize = 8;
 /// The largest number of rows, so that a row number has at most [`ELEMENT_DIGITS`] digits.
 pub const ROWS_MAX: usize = 100_000_000;
-/// The largest number of dimensions.
+/// The largest number of dimensions of vectors.
 pub const DIMENSIONS_MAX: usize = 65_536;
 /// The largest size of rows and queries together, in bytes.
 const DATA_BYTES_MAX: usize = 16 << 30;
@@ -34,9 +34,9 @@ const DATA_BYTES_MAX: usize = 16 << 30;
 /// The origin of the vectors of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// Vectors in all directions with the same probability.
+    /// The vectors are random, in all directions with the same probability.
     Uniform,
-    /// Vectors around random centres.
+    /// The vectors are grouped around random centres.
     Clustered {
         /// The number of random centres, each of which has one cluster.
         clusters: usize,
@@ -48,10 +48,10 @@ pub enum Source {
     File(PathBuf),
 }
 
-/// The definition of a data set.
+/// The definition of a data set of vectors: its origin, size and seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// The origin of the vectors.
+    /// The origin of the vectors: generated or read from a file.
     pub source: Source,
     /// The number of rows, without the queries. A file may have fewer.
     pub rows: usize,
@@ -59,9 +59,9 @@ pub struct Definition {
     pub dimensions: Option<usize>,
     /// The number of queries, the vectors that are searched for.
     pub queries: usize,
-    /// The number of true neighbours of each query.
+    /// The number of true neighbours of each query that are determined.
     pub neighbours: usize,
-    /// The seed of generated vectors.
+    /// The seed from which vectors are generated.
     pub seed: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct VectorData {
     truth: Truth,
 }
 
-/// Vectors of equal length, one after the other.
+/// Vectors of equal length, stored one after the other.
 #[derive(Debug, Default, PartialEq)]
 struct Matrix {
     dimensions: usize,
@@ -94,7 +94,7 @@ impl Vectors {
         Self { definition: Arc::new(definition), data: Arc::default() }
     }
 
-    /// Returns the definition of the data set.
+    /// Returns the definition of the data set: its origin, size and seed.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
@@ -147,17 +147,17 @@ impl VectorData {
         Ok(Self { dimensions, rows: bytes(rows), queries: bytes(queries), truth })
     }
 
-    /// Returns the number of rows, without the queries.
+    /// Returns the number of rows (vectors) of the data set, without the queries.
     pub fn rows(&self) -> usize {
         self.rows.len() / self.row_len_bytes()
     }
 
-    /// Returns the number of queries.
+    /// Returns the number of queries of the data set.
     pub fn queries(&self) -> usize {
         self.queries.len() / self.row_len_bytes()
     }
 
-    /// Returns the number of dimensions.
+    /// Returns the number of dimensions of the data set's vectors.
     pub fn dimensions(&self) -> usize {
         self.dimensions
     }
@@ -174,7 +174,7 @@ impl VectorData {
         cut(&self.queries, query, self.row_len_bytes())
     }
 
-    /// Returns the true neighbours of the queries.
+    /// Returns the true neighbours of the data set's queries.
     pub fn truth(&self) -> &Truth {
         &self.truth
     }

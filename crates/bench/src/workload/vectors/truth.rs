@@ -19,7 +19,7 @@ const LANES: usize = 16;
 /// The largest number of threads that search the true neighbours.
 const THREADS_MAX: usize = 64;
 
-/// The true neighbours of each query.
+/// The true nearest neighbours of each query, found by exact search.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Truth {
     neighbours: usize,

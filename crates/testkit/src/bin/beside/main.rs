@@ -53,7 +53,7 @@ struct Engine {
     start: Box<dyn Fn() -> std::io::Result<ServerProcess>>,
 }
 
-/// The measurements of one server under one load.
+/// The measurements of one server under one load: the latencies of the probe.
 #[derive(Clone)]
 pub struct Figures {
     /// The latencies of PING and of GET, in microseconds.

@@ -24,7 +24,7 @@ const DISCOVERED_WITHIN: Duration = Duration::from_secs(120);
 /// Pause between two queries to the Sentinels about the servers that they know.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A way to lose a primary.
+/// A way in which the primary is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Loss {
     /// SIGKILL: the process ends and its connections are closed.
@@ -56,7 +56,7 @@ impl Loss {
 /// A primary or replica, and the proxy through which all others reach it if the primary is lost by
 /// [`Loss::Cut`].
 struct Server {
-    /// The server's process; `None` after it was killed.
+    /// The process of the primary or replica; `None` after it was killed.
     process: Option<ServerProcess>,
     proxy: Option<Proxy>,
     port: u16,

@@ -15,13 +15,13 @@ use crate::{Servers, info, resident_bytes, set_option};
 pub struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// The limit (`maxmemory`) in megabytes.
+    /// The memory limit of the server (`maxmemory`), in megabytes.
     #[arg(long, default_value_t = 100)]
     megabytes: u64,
-    /// The eviction policy.
+    /// The eviction policy of the server (`maxmemory-policy`).
     #[arg(long, default_value = "allkeys-lru")]
     policy: String,
-    /// Duration of the load, in seconds.
+    /// Duration of the load of writes, in seconds.
     #[arg(long, default_value_t = 180)]
     seconds: u64,
     /// Number of clients that write at the same time.

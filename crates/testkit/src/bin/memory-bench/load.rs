@@ -13,14 +13,14 @@ use crate::{Servers, info, set_option};
 pub struct Options {
     #[command(flatten)]
     pub servers: Servers,
-    /// Number of elements of the big value.
+    /// Number of elements of the big value whose growth and removal are measured.
     #[arg(long, default_value_t = 1_000_000)]
     pub elements: usize,
     /// Names of the measurements, as in the table: `growing`, or a way to remove or shrink the big
     /// value. All if none is given.
     #[arg(long, value_delimiter = ',')]
     ways: Vec<String>,
-    /// Types of the value to measure.
+    /// Types of the big value to measure, such as `hash`.
     #[arg(long, value_delimiter = ',', default_value = "set,hash,zset,list")]
     pub types: Vec<String>,
 }
@@ -46,9 +46,9 @@ const EVICTING: Duration = Duration::from_millis(1500);
 /// A step of a way ([`Way`]) to remove or shrink the big value.
 #[derive(Clone, Copy)]
 pub enum Step {
-    /// The requests to send, one after the other.
+    /// Sends these requests, one after the other.
     Send(&'static [&'static str]),
-    /// Lowers `maxmemory` so that the value is evicted.
+    /// Lowers `maxmemory` so that the server evicts the big value.
     Evict,
     /// Sends requests with this command name, of ten elements each, until the value is empty.
     Shrink(&'static str),

@@ -43,7 +43,7 @@ enum What {
     Zipf(zipf::Options),
     /// Used and resident memory at a memory limit, under a load that overwrites all types.
     Limit(limit::Options),
-    /// Saves and loads: time, memory, latencies.
+    /// Saves and loads of a snapshot: time, memory, latencies.
     Save(save::Options),
     /// Latencies during full synchronisations of a replica, beside saves.
     Sync(sync::Options),

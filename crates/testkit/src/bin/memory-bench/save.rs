@@ -18,7 +18,7 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::{Servers, info, resident_bytes, set_option};
 
-/// Duration of a phase without a save.
+/// Duration of a control phase, in which no save runs.
 const CONTROL: Duration = Duration::from_secs(3);
 /// Minimum latency of a writer's request that is counted as long.
 const LONG: Duration = Duration::from_millis(5);
@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_millis(5);
 const FILL_BATCH: usize = 1000;
 /// Pause between two samples of the memory or of INFO.
 pub const LOOK: Duration = Duration::from_millis(5);
-/// Number of connections of the writers.
+/// Number of connections of the writers during a save.
 const WRITERS: u64 = 4;
 
 /// The options of the measurement of saves.

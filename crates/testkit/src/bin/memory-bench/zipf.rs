@@ -23,7 +23,7 @@ pub struct Options {
     /// Eviction policies to compare.
     #[arg(long, value_delimiter = ',', default_value = "allkeys-lru,allkeys-lfu")]
     policies: Vec<String>,
-    /// Number of different keys that are requested.
+    /// Number of different keys that the client requests.
     #[arg(long, default_value_t = 500_000)]
     universe: usize,
     /// Number of keys that the server holds if `--room` is not given.
@@ -33,13 +33,13 @@ pub struct Options {
     /// adjusted so that the server holds `--keys` keys.
     #[arg(long)]
     room: Option<u64>,
-    /// The exponent of Zipf's distribution.
+    /// The exponent of Zipf's distribution, by which keys are requested.
     #[arg(long, default_value_t = 0.99)]
     exponent: f64,
     /// Number of requests in a run; only hits of the second half count.
     #[arg(long, default_value_t = 4_000_000)]
     requests: usize,
-    /// Number of requests per second.
+    /// Number of requests that the client sends per second.
     #[arg(long, default_value_t = 200_000)]
     rate: usize,
     /// Number of runs of each server and policy, with different traces.

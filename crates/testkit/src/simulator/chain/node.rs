@@ -19,7 +19,7 @@ use super::truth::Truth;
 use super::wire::Wire;
 use crate::contents::{difference, of_keyspace};
 
-/// The number of I/O threads of a node.
+/// The number of I/O threads of a simulated node.
 pub(super) const THREADS: usize = 2;
 /// The number of bytes of the replication stream that a backlog keeps for replicas that reconnect.
 pub(super) const BACKLOG_BYTES: u64 = 3000;
@@ -89,7 +89,7 @@ pub(super) struct Cluster {
     pub truth: Arc<Mutex<Truth>>,
     /// True while the links between primaries and replicas may be cut.
     pub cuts: AtomicBool,
-    /// True while clients of primaries must not write.
+    /// True while the clients of primaries must not write.
     pub holds_writes: AtomicBool,
     /// The number of threads of simulated clients that have not ended.
     pub clients: AtomicUsize,

@@ -33,7 +33,7 @@ pub struct Bar {
 
 /// The bars of one test or one view below a common heading, one bar per engine.
 pub struct BarGroup {
-    /// The heading above the bars.
+    /// The heading of the group, above its bars.
     pub label: String,
     /// The bar of each engine, in the order of the engines; `None` if an engine has no value.
     pub bars: Vec<Option<Bar>>,

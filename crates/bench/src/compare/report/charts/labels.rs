@@ -21,7 +21,7 @@ const GAP: f64 = 3.0;
 const DISTANCES: [f64; 7] = [12.0, 18.0, 25.0, 33.0, 42.0, 52.0, 64.0];
 const DIRECTIONS: u32 = 24;
 
-/// The chosen position of a label.
+/// The chosen position of a dot's label in a chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
     /// The point (x, y) at which the baseline of the label's text starts.

@@ -25,9 +25,9 @@ const BOTTOM: f64 = 40.0;
 /// A measured point of a line or scatter chart.
 #[derive(Clone, Debug, Default)]
 pub struct Dot {
-    /// The horizontal value.
+    /// The value of the point on the horizontal axis.
     pub x: f64,
-    /// The vertical value.
+    /// The value of the point on the vertical axis.
     pub y: f64,
     /// The ends of the whisker: the confidence interval of `y`; `None` for no whisker.
     pub interval: Option<(f64, f64)>,
@@ -41,7 +41,7 @@ pub struct Dot {
 
 /// The points of one engine, and the way to draw them.
 pub struct Series {
-    /// The index of the engine in [`Plot::engines`].
+    /// The index of the series' engine in [`Plot::engines`].
     pub engine: usize,
     /// The points, in the order in which a line joins them.
     pub dots: Vec<Dot>,
@@ -51,45 +51,46 @@ pub struct Series {
     pub dotted: bool,
 }
 
-/// A chart to draw.
+/// A line or scatter chart to draw.
 pub struct Plot<'a> {
     /// The name of the file of the chart, without the extension.
     pub id: String,
-    /// The title above the chart.
+    /// The title of the chart, above it.
     pub title: String,
     /// All engines; each series belongs to one of them.
     pub engines: &'a [Engine<'a>],
     /// The lines or point sets, one for each engine.
     pub series: Vec<Series>,
-    /// The horizontal axis.
+    /// The horizontal axis of the chart.
     pub x: Axis,
-    /// The vertical axis.
+    /// The vertical axis of the chart.
     pub y: Axis,
     /// The meanings of the numbers beside the dots; the first entry is the meaning of number 1.
     /// Empty for a chart without a key.
     pub key: Vec<String>,
 }
 
-/// An axis of the chart.
+/// An axis of a line or scatter chart.
 pub struct Axis {
     /// The name and the unit of the values on the axis.
     pub title: &'static str,
-    /// The scale: linear, logarithmic or with given ticks.
+    /// The scale of the axis: linear, logarithmic or with given ticks.
     pub kind: Kind,
     /// The function that formats the values at the ticks.
     pub format: fn(f64) -> String,
-    /// The range that the axis covers at least. Charts with the same range have the same scale.
+    /// The range of values that the axis covers at least; `None` if the chart's own values
+    /// determine it. Charts with the same range have the same scale.
     pub reach: Option<(f64, f64)>,
 }
 
 /// The mapping of an axis from values to positions.
 pub enum Kind {
-    /// A linear scale from 0.
+    /// The scale is linear and begins at 0.
     Linear,
-    /// A logarithmic scale, whose ticks are at 1, 2 and 5 times powers of ten.
+    /// The scale is logarithmic; its ticks are at 1, 2 and 5 times powers of ten.
     Logarithmic,
-    /// A linear scale from 0 to the last of these values. Ticks are only at the values, labelled
-    /// with these texts.
+    /// The scale is linear, from 0 to the last of these values. Ticks are only at the values,
+    /// labelled with these texts.
     Marks(Vec<(f64, String)>),
 }
 

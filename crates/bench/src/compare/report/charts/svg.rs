@@ -38,23 +38,23 @@ pub fn colour(engine: Engine<'_>) -> String {
     format!("c{}", engine.colour)
 }
 
-/// A group of charts of the same kind.
+/// A group of charts of the same kind, which report.html shows under one heading.
 pub struct Group {
     /// The anchor of the group in report.html.
     pub id: &'static str,
-    /// The heading above the charts.
+    /// The heading above the charts of the group.
     pub title: String,
-    /// The explanation that report.html shows above the charts.
+    /// The explanation of the charts, which report.html shows above them.
     pub about: String,
     /// The charts of the group, in their order on the page.
     pub pictures: Vec<Picture>,
 }
 
-/// A finished chart.
+/// A finished chart, ready to be put into report.html and into its own file.
 pub struct Picture {
     /// The name of the chart's file without the extension, and its anchor in report.html.
     pub id: String,
-    /// The title of the chart.
+    /// The title of the chart, which is drawn above it.
     pub title: String,
     height: f64,
     drawing: Markup,
@@ -167,7 +167,7 @@ pub fn cut(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// Formats a coordinate with at most one decimal.
+/// Formats a coordinate of a chart with at most one decimal.
 pub fn n(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -178,7 +178,7 @@ pub fn translate(x: f64, y: f64) -> String {
     format!("translate({} {})", n(x), n(y))
 }
 
-/// A scale that maps values to coordinates.
+/// A scale of a chart's axis, which maps values to coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// The values at the two ends of the scale.
@@ -189,8 +189,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Creates a linear scale from 0. It ends at `max` or slightly above, so that the last tick is
-    /// round.
+    /// Creates a linear scale of an axis, from 0. It ends at `max` or slightly above, so that the
+    /// last tick is round.
     pub fn linear(max: f64, range: (f64, f64)) -> Self {
         let step = step(max);
         Self { domain: (0.0, (max / step).ceil().max(1.0) * step), range, logarithmic: false }
