@@ -15,7 +15,7 @@ pub struct RunResult {
     pub test: String,
     /// The command template of the requests. A mix has one template per line, each with its weight.
     pub command: String,
-    /// The settings of the load and of the connections.
+    /// The settings of the load and of the connections with which the result was measured.
     pub settings: Settings,
     /// The start of the measured part, in milliseconds of Unix time.
     pub started_unix_ms: u64,
@@ -61,7 +61,7 @@ pub struct RunResult {
     /// The simulated link to the server; absent without a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkUse>,
-    /// The end of the run: complete, interrupted or failed.
+    /// The way in which the run ended: complete, interrupted or failed.
     pub ending: Ending,
 }
 
@@ -71,7 +71,7 @@ impl RunResult {
         self.client.bound.is_bound
     }
 
-    /// Returns the number of error replies and failed verifications.
+    /// Returns the number of error replies and failed verifications of the run.
     pub fn error_count(&self) -> u64 {
         self.errors.values().sum()
     }
@@ -152,7 +152,7 @@ pub enum Transport {
     Unix,
 }
 
-/// The load model, which decides when requests are sent.
+/// The load model, closed or open loop, which decides when requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LoopMode {
@@ -258,7 +258,7 @@ pub struct ClientUse {
     pub cpu_us_per_request: f64,
     /// The CPU time of each thread of the load generator divided by the wall time, from 0 to 1.
     pub busy: Vec<f64>,
-    /// The decision if the load generator was the bottleneck.
+    /// The decision whether the load generator was the bottleneck.
     pub bound: ClientBound,
 }
 

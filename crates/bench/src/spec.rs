@@ -57,7 +57,7 @@ pub struct Tls {
     /// True to accept any certificate of the server, unless `ca` or `ca_dir` is given. Without all
     /// three, the CA certificates of the system are trusted.
     pub insecure: bool,
-    /// The client's certificate and its key, as PEM files.
+    /// The client's certificate and its key, as PEM files; `None` for no client certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name that the server's certificate must have; when absent, the host of the server.
     pub server_name: Option<String>,
@@ -72,7 +72,7 @@ pub struct Tls {
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A TCP address; the host may be a name.
+    /// The server listens on a TCP address; the host may be a name.
     Tcp {
         /// The host name or IP address of the server.
         host: String,

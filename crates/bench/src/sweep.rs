@@ -17,7 +17,7 @@ use crate::{BenchError, run};
 /// The ratio at which a search ends: the lowest rate that missed divided by the highest rate that
 /// held.
 const PRECISION: f64 = 1.02;
-/// The largest number of rates that a search tries.
+/// The largest number of rates that a search for the highest rate tries.
 const PROBES_MAX: usize = 40;
 /// The number of times that a rate is tried if it misses. `TRIES_CLIENT_BOUND` is the number of
 /// tries while the load generator was the bottleneck in all of them.

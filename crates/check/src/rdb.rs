@@ -42,7 +42,7 @@ const BATCHES_WAITING_MAX: usize = 32;
 pub struct Options {
     /// The maximum number of biggest keys that the report lists, by each measure.
     pub big_keys_max: usize,
-    /// The maximum number of problems that the report lists.
+    /// The maximum number of problems that the report lists; more are only counted.
     pub findings_max: usize,
 }
 
@@ -270,7 +270,7 @@ impl SplitterState {
 
 /// The place in the RDB file at which an error ended the reading.
 struct Broken {
-    /// The database that was selected at the broken record.
+    /// The database that was selected when the reading reached the broken record.
     db: u64,
     /// The offset in the file at which the broken record begins, in bytes.
     begin: u64,

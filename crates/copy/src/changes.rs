@@ -20,7 +20,7 @@ pub enum Pushed {
     Added,
     /// The key was in the queue already; nothing was added.
     Known,
-    /// The queue is full, and the key was not added.
+    /// The queue is full of changed keys, and the key was not added.
     Full,
 }
 

@@ -11,7 +11,7 @@ use crate::server::Server;
 
 /// The maximum time for opening a connection to a server.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// The pause between two attempts to send a request.
+/// The pause between two attempts to send a request to a server.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// The longest time to wait for the reply to a request.
 const REPLY_WITHIN: Duration = Duration::from_secs(60);

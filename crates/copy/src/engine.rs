@@ -66,7 +66,7 @@ const LANES: usize = 3;
 pub struct Settings {
     /// The number of lanes, each of which handles a share of the keys.
     pub lanes: usize,
-    /// The databases whose keyspace events are used; empty for all.
+    /// The databases whose keyspace events lead to copies of keys; empty for all.
     pub databases: Vec<u32>,
     /// The number of databases that the target has.
     pub databases_count: u32,
@@ -78,7 +78,7 @@ pub struct Settings {
     pub changed_len_bytes_max: usize,
     /// The time for which a server may be unreachable before the copy fails.
     pub retry_for: Duration,
-    /// True if the source is asked for keyspace events.
+    /// True if the copy uses the source's keyspace events to follow changes.
     pub has_events: bool,
     /// The commands, known to both servers, by which expiries are read and values are compared.
     pub dialect: Dialect,
@@ -103,7 +103,7 @@ pub struct Engine {
     target_scan: Scan,
     busy_until_ns: u64,
     was_subscribed: bool,
-    /// True if the subscription to keyspace events is active.
+    /// True while the connection for keyspace events is subscribed to them.
     pub is_subscribed: bool,
     /// True if changes may have been missed since the last scan began.
     pub must_rescan: bool,

@@ -13,7 +13,7 @@ use signal_hook::iterator::Signals;
 /// The exit status after an interruption: 128 + SIGINT, as shells report it.
 pub const INTERRUPTED: u8 = 130;
 
-/// The number of signals that asked the program to end.
+/// The number of signals (such as Ctrl-C) that asked saker-copy to end.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<AtomicU32>);
 

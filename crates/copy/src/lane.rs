@@ -66,11 +66,11 @@ pub struct Dialect {
 enum AtSource {
     Select,
     Expiry,
-    /// The reply to the last request about a key.
+    /// The reply to the last of a task's requests about a key.
     Key(Task, Key),
 }
 
-/// A reply that the lane expects from the target.
+/// A reply that the lane expects from the target, and the key that it is about.
 #[derive(Debug)]
 enum AtTarget {
     Select,
@@ -145,7 +145,7 @@ impl Lane {
         }
     }
 
-    /// Queues a key that a scan has returned, for `task`.
+    /// Adds a key that a scan has returned to the lane's queue, for `task`.
     pub fn push(&mut self, task: Task, key: Key) {
         self.queued.push_back((task, key));
     }

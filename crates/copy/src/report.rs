@@ -20,7 +20,7 @@ pub struct Tally {
     pub rewritten: u64,
     /// The number of keyspace events received about changed keys.
     pub events: u64,
-    /// The number of times that a connection was lost.
+    /// The number of times that the copy lost a connection.
     pub losses: u64,
     /// The number of scans that were repeated because changes were missed.
     pub rescans: u64,

@@ -66,7 +66,7 @@ pub struct Options {
     pub until: Until,
     /// True if keys for which DUMP or RESTORE is refused are copied by the commands of their types.
     pub rewrites: bool,
-    /// True if the keys are compared at the end.
+    /// True if the keys of both servers are compared at the end.
     pub compares: bool,
     /// True if the copy uses keyspace events to follow changes.
     pub has_events: bool,
@@ -173,7 +173,7 @@ struct Copy<'a> {
     progress: &'a mut Progress,
     /// The number of received signals (Ctrl-C) above which the present phase ends.
     signals_allowed: u32,
-    /// The keys that the present comparison has found to differ.
+    /// The keys that the present comparison of both servers has found to differ.
     differing: HashSet<Key>,
     /// True if more keys differ than `differing` may hold ([`SUSPECTS_MAX`]).
     is_overflowing: bool,
@@ -245,7 +245,7 @@ impl<'a> Copy<'a> {
         Ok((found.into_iter().map(|(db, _)| db).collect(), keys))
     }
 
-    /// Runs turns of the engine until `is_done` returns true.
+    /// Runs turns of the engine's event loop until `is_done` returns true.
     fn drive(&mut self, is_done: impl Fn(&Engine) -> bool) -> Result<(), Stop> {
         while !is_done(&self.engine) {
             if self.interrupt.count() > self.signals_allowed {

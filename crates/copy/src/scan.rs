@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use resp::Value;
 
-/// A scan over some databases, one after the other.
+/// A scan (SCAN) over the keys of some databases, one after the other.
 #[derive(Debug, Default)]
 pub struct Scan {
     databases: VecDeque<u32>,

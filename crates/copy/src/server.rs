@@ -19,7 +19,7 @@ use crate::url::{Endpoint, Place};
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// The TLS settings of the command line, for both servers.
+/// The TLS settings of the command line, which apply to both servers.
 #[derive(Clone, Debug, Default)]
 pub struct TlsOptions {
     /// The file of a CA certificate that is trusted besides those of the system.

@@ -18,7 +18,7 @@ pub struct Endpoint {
 /// The address of a server: host and port, or the path of a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A host name or IP address, and a port.
+    /// The server has a host name or IP address, and a port.
     Tcp(String, u16),
     /// The path of a Unix socket.
     Unix(PathBuf),

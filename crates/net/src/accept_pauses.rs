@@ -69,7 +69,7 @@ impl AcceptPauses {
         self.0.iter().filter(|paused| paused.due <= now).map(|paused| paused.listener).collect()
     }
 
-    /// Returns true if no listener is paused, the usual case.
+    /// Returns true if no listener is paused, which is the usual case.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -59,7 +59,7 @@ pub(crate) struct Core {
     pub(crate) inputs: Inputs,
     pub(crate) outputs: Outputs,
     pub(crate) pace: Pace,
-    /// The connections that have ended but are not reported yet.
+    /// The connections that have ended and whose end was not reported yet.
     ended: Vec<ConnId>,
     /// The connections for which the next poll reports that all their output is sent (`Drained`).
     drained: Vec<ConnId>,

@@ -43,7 +43,7 @@ pub(crate) struct Epoll {
     kernel_events: Events,
     waker: Arc<mio::Waker>,
     listeners: Vec<Option<Listener>>,
-    /// The listeners for which clients may wait to be accepted.
+    /// The listeners on which clients may be waiting to be accepted.
     acceptable: Vec<ListenerId>,
     /// The listeners that could not accept, with the times of their next attempts.
     accept_pauses: AcceptPauses,

@@ -33,7 +33,7 @@ impl Held {
         Self { released_len_bytes: queue_len_bytes, ..Self::default() }
     }
 
-    /// Adds `part` of the output as the last held part.
+    /// Adds `part` of the connection's output as the last part that is held back.
     pub(crate) fn push(&mut self, part: ByteQueue) {
         self.count(&part);
         self.parts.push_back(part);

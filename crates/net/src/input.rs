@@ -28,7 +28,7 @@ const LARGE_LEN_BYTES_MIN: usize = 4 << 20;
 const SPARE_LEN_BYTES_MIN: usize = 8 * 1024;
 /// The maximum size of an empty buffer that is kept for reuse.
 const SPARE_LEN_BYTES_MAX: usize = 256 * 1024;
-/// The maximum number of buffers that are kept for reuse.
+/// The maximum number of empty input buffers that are kept for reuse.
 const SPARES_MAX: usize = 4;
 
 /// Empty input buffers for reuse. New memory of that size comes from the system page by page, which
@@ -64,7 +64,7 @@ impl Spares {
     }
 }
 
-/// The received bytes of all connections of a loop.
+/// The received and unconsumed bytes of all connections of a loop.
 pub struct Inputs {
     slots: Vec<InputSlot>,
     spares: Spares,
@@ -111,7 +111,7 @@ struct InputSlot {
     marked: bool,
     turn: Span,
     pending: Vec<u8>,
-    /// The number of consumed bytes at the front of `pending`.
+    /// The number of bytes at the front of `pending` that the caller has consumed.
     consumed: usize,
     /// The number of bytes consumed since the connection was opened, in all its loops.
     position: u64,

@@ -155,7 +155,7 @@ impl Outputs {
         }
     }
 
-    /// Returns true if a part of `conn` is held back.
+    /// Returns true if a part of the output of `conn` is held back.
     #[inline]
     pub(crate) fn holds(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.held.is_some())

@@ -43,15 +43,14 @@ pub(crate) struct Conn {
 /// The stage of a connection on its way into or out of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Passage {
-    /// An ordinary connection of this loop, neither arriving nor leaving.
+    /// The connection is an ordinary one of this loop, neither arriving nor leaving.
     #[default]
     Settled,
-    /// An outgoing connection that the peer has not accepted yet.
+    /// The connection is outgoing, and the peer has not accepted it yet.
     Connecting,
-    /// An outgoing connection whose TLS handshake is in progress.
+    /// The connection is outgoing, and its TLS handshake is in progress.
     Shaking,
-    /// A connection that moves to another loop: it is released once the kernel has no request for
-    /// it.
+    /// The connection moves to another loop: it is released once the kernel has no request for it.
     Leaving,
 }
 
@@ -93,7 +92,7 @@ pub(crate) struct Readiness {
     pub(crate) peer_closed: bool,
     /// True if the connection is in `Epoll::readable`, the list of connections to receive from.
     pub(crate) queued: bool,
-    /// True if the socket is registered for writability too.
+    /// True if the socket is registered not only for input but also for writability.
     pub(crate) awaits_writable: bool,
 }
 

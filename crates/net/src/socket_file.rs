@@ -24,7 +24,7 @@ const LOCK_SUFFIX: &str = ".saker-lock";
 /// The file in the file system that represents a Unix socket of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketFile {
-    /// The absolute path, because the working folder may change.
+    /// The absolute path of the socket file, because the working folder may change.
     path: PathBuf,
     identity: Identity,
 }

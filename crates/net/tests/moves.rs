@@ -89,7 +89,7 @@ fn tls_over_unix_moves_under_load(backend: BackendChoice) {
 /// Two loops on one thread, and one connection that is in one of them.
 struct Pair {
     loops: [EventLoop; 2],
-    /// The index of the loop that has the connection.
+    /// The index of the loop that has the connection at present.
     at: usize,
     conn: ConnId,
 }

@@ -63,7 +63,7 @@ pub enum Value {
     },
 }
 
-/// The error for bytes that are not a reply.
+/// The error for received bytes that are not a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The offset in the input at which decoding stopped, in bytes.

@@ -83,7 +83,7 @@ impl Default for Limits {
 pub enum Parsed {
     /// A complete request. Its arguments (one or more) were appended to the vector of spans.
     Request {
-        /// The length of the request in the input, in bytes.
+        /// The length of the complete request in the input, in bytes.
         len_bytes: usize,
     },
     /// A complete inline request with quotes. It has one or more arguments and appended no spans.
@@ -99,7 +99,7 @@ pub enum Parsed {
         /// The length of the empty request in the input, in bytes.
         len_bytes: usize,
     },
-    /// A request of which some bytes have not arrived yet.
+    /// The input holds a request of which some bytes have not arrived yet.
     Incomplete {
         /// The minimum number of bytes that are missing, or 1 if that is unknown. The client
         /// chooses this number, so do not allocate memory for it in advance.

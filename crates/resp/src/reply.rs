@@ -99,7 +99,7 @@ impl<'a> Reply<'a> {
         self.raw(b"+OK\r\n");
     }
 
-    /// Writes a simple string. `text` holds no CR or LF.
+    /// Writes a simple string, such as `+OK`. `text` holds no CR or LF.
     #[inline]
     pub fn simple(&mut self, text: &str) {
         debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
@@ -231,7 +231,7 @@ impl<'a> Reply<'a> {
         self.header(b'|', pairs as i64);
     }
 
-    /// Begins an array whose length is not known yet.
+    /// Begins an array reply whose length is not known yet.
     #[inline]
     pub fn begin_array(&mut self) -> Deferred {
         Deferred(self.out.len_bytes())
@@ -242,7 +242,7 @@ impl<'a> Reply<'a> {
         self.insert_header(&begun, b'*', len);
     }
 
-    /// Begins a map whose length is not known yet.
+    /// Begins a map reply whose length is not known yet.
     #[inline]
     pub fn begin_map(&mut self) -> Deferred {
         self.begin_array()
@@ -256,7 +256,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Begins a set whose length is not known yet.
+    /// Begins a set reply whose length is not known yet.
     #[inline]
     pub fn begin_set(&mut self) -> Deferred {
         self.begin_array()
@@ -318,7 +318,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Writes bytes that are already encoded in this encoder's protocol.
+    /// Appends bytes that are already encoded in this encoder's protocol to the reply.
     #[inline]
     pub fn raw(&mut self, encoded: &[u8]) {
         self.out.tail_mut().extend_from_slice(encoded);

@@ -48,7 +48,7 @@ pub(crate) struct DebugState {
     /// True if the script will stop at its next line. Until then the debugger logs the commands
     /// that it calls.
     pub(crate) steps: bool,
-    /// True from a call of `redis.breakpoint` to the next stop.
+    /// True from the script's call of `redis.breakpoint` until the script stops.
     pub(crate) is_at_breakpoint: bool,
     /// True while code from the client (`eval`) runs. Steps and breakpoints have no effect in that
     /// code.
@@ -82,7 +82,7 @@ impl DebugState {
         }
     }
 
-    /// Appends a line to the debugger's log for the client.
+    /// Appends a line for the client to the debugger's log.
     pub(crate) fn log(&mut self, line: &[u8]) {
         if self.log.len() + line.len() > LOG_BYTES_MAX {
             return;

@@ -187,15 +187,15 @@ enum Backtrack {
     Closed(usize),
 }
 
-/// An item of a pattern that matches one byte.
+/// An item of a pattern that matches one byte: a byte, a class or a set.
 #[derive(Clone, Copy)]
 enum Item {
     Any,
     Byte(u8),
     Class(u8),
-    /// A set `[…]`, as the index of its bitmap.
+    /// The item is a set `[…]`, given as the index of its bitmap.
     Set(usize),
-    /// A set `[…]` whose bitmap is not kept in the matcher.
+    /// The item is a set `[…]` whose bitmap is not kept in the matcher.
     Uncached(Bytes),
 }
 

@@ -109,7 +109,7 @@ struct GlobalList {
 }
 
 impl GlobalList {
-    /// Sets the global variable to a table of these texts.
+    /// Sets the global variable to a Lua table of these texts.
     fn set(&self, stack: &mut Stack, texts: &[&[u8]]) {
         if !stack.refill_texts(self.table, texts) {
             stack.push_texts(texts);
@@ -310,7 +310,7 @@ impl Vm {
         self.state.context().set_limit(limit_bytes);
     }
 
-    /// Returns the memory of this Lua state in bytes.
+    /// Returns the memory that this Lua state holds, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.state.used_bytes()
     }
@@ -327,7 +327,7 @@ impl Vm {
         self.memory_bytes() > threshold_bytes
     }
 
-    /// Runs a whole garbage collection. Meant for idle time.
+    /// Runs a whole garbage collection of the Lua state. Meant for idle time.
     pub fn collect_garbage(&mut self) {
         self.state.collect();
     }
@@ -372,7 +372,7 @@ enum RunEnd {
     Broken(Vec<u8>),
 }
 
-/// Pops an error from Lua's stack and returns its text.
+/// Pops an error from Lua's stack. Returns its text, or `execution failure` if it is not a text.
 fn pop_text(stack: &mut Stack) -> Vec<u8> {
     let text = stack.text(-1).unwrap_or(b"execution failure").to_vec();
     stack.pop(1);

@@ -160,7 +160,7 @@ impl HeavyHitters {
 mod tests {
     use super::*;
 
-    /// Draws a pseudo-random number below `bound` and advances `state`.
+    /// Draws a pseudo-random number below `bound` for the tests, and advances `state`.
     fn draw(state: &mut u64, bound: u64) -> u64 {
         *state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         (*state >> 33) % bound

@@ -55,7 +55,7 @@ pub fn rules(hasher: &Hasher) -> Rules<'_> {
 
 /// The contents of an RDB file: its keys and its AUX fields.
 pub struct FileContents {
-    /// The value and expiry of each key in the file.
+    /// The value and expiry of each key in the RDB file, as text.
     pub keys: Contents,
     /// The values of the AUX fields of the RDB file, by name.
     pub facts: BTreeMap<Vec<u8>, Vec<u8>>,

@@ -94,7 +94,7 @@ pub enum Operation {
 struct File {
     /// The present bytes of the file, synced or not, as processes read them.
     bytes: Arc<Vec<u8>>,
-    /// The bytes that were synced, which every crash leaves.
+    /// The bytes of the file that were synced, which every crash leaves.
     safe: Arc<Vec<u8>>,
     /// True if the present process has created or loaded the file. See [`ledger`].
     is_known: bool,
@@ -178,7 +178,7 @@ impl SimulatedFolder {
         Self::of(State { operations: 0, failed: Vec::new(), plan, ..state })
     }
 
-    /// Sets the plan of failures for all later operations.
+    /// Sets the plan of faults for all later operations of the disk.
     pub fn plan(&self, plan: Plan) {
         self.state().plan = plan;
     }

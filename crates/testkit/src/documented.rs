@@ -23,7 +23,7 @@ const REPEATS_MAX: usize = 3;
 
 /// The names of keys in random requests; some are named like options.
 const KEYS: &[&str] = &["a", "b", "c", "d", "s", "h", "l", "z", "x", "STREAMS", "STORE", "KEYS", "BY", ""];
-/// Integers: ordinary ones, and the limits of the number types.
+/// Integers in random requests: ordinary ones, and the limits of the number types.
 const INTEGERS: &[&str] = &[
     "0",
     "1",
@@ -103,14 +103,14 @@ const STRINGS: &[&str] = &[
 ];
 /// Patterns for keys, and for the options BY and GET of SORT.
 const PATTERNS: &[&str] = &["*", "?", "a*", "[a-c]", "h*->f", "#", "s*x", "\\*", "[", "nosort"];
-/// Unix times: long past and far in the future.
+/// Unix times in random requests: long past and far in the future.
 const TIMES: &[&str] =
     &["0", "1", "-1", "4000000000", "4000000000000", "9223372036854775807", "9223372036854775"];
 
 /// A command that a server documents, with its arguments.
 #[derive(Clone, Debug)]
 pub struct Documented {
-    /// The name in lower case, `container|subcommand` for a subcommand.
+    /// The name of the command in lower case; `container|subcommand` for a subcommand.
     pub name: String,
     /// The group of the command in COMMAND DOCS, such as `string`.
     pub group: String,

@@ -63,7 +63,7 @@ pub struct Counterexample {
     pub recent: Vec<Operation>,
 }
 
-/// Maximum number of operations before the culprit in a counterexample.
+/// Maximum number of operations before the unexplained reply in a counterexample.
 const RECENT_MAX: usize = 16;
 /// Maximum number of possible states of the keys that a counterexample shows.
 const POSSIBLE_MAX: usize = 4;
@@ -164,7 +164,7 @@ struct Event {
     after: usize,
 }
 
-/// The search over one object's history up to a time.
+/// The search for an order that explains one object's history up to a time.
 struct Search<'a> {
     operations: Vec<&'a Operation>,
     /// For each operation, true if it returned by the time up to which the history is checked: the

@@ -115,7 +115,7 @@ fn parse_value(lines: &[&str], at: &mut usize) -> Result<Expected, (usize, Strin
     })
 }
 
-/// Parses `text`, which must be exactly one quoted string.
+/// Parses `text`, which must be exactly one quoted string, to its bytes; `None` if it is not.
 fn unquote(text: &str) -> Option<Vec<u8>> {
     let mut words = split_quoted(text.trim().as_bytes())?;
     if words.len() == 1 { words.pop() } else { None }

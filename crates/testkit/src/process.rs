@@ -42,7 +42,8 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts `command_line` followed by `--port` and `options` (`["--appendonly", "no", …]`).
+    /// Starts a server by `command_line`, followed by `--port` and `options` (`["--appendonly",
+    /// "no", …]`).
     pub fn start(command_line: &[OsString], options: &[String]) -> io::Result<Self> {
         let mut last = None;
         for _ in 0..START_ATTEMPTS {

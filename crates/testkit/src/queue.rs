@@ -43,7 +43,7 @@ const TIMEOUT: &str = "0.01";
 const HANG_UP_PERMILLE: usize = 8;
 /// Number of requests in a thousand that kill or unblock another client.
 const KILL_PERMILLE: usize = 8;
-/// Maximum time until the server has removed all closed connections.
+/// Maximum time until the server has removed all closed connections at the end of the test.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The settings of a run of the queue test.
@@ -64,7 +64,7 @@ pub struct Queue {
 pub struct Report {
     /// The number of elements whose push the server answered.
     pub pushed: usize,
-    /// The number of found elements whose push was not answered.
+    /// The number of elements that were found although their push was not answered.
     pub pushed_unanswered: usize,
     /// The number of elements that clients received in replies to pops.
     pub popped: usize,
@@ -75,7 +75,7 @@ pub struct Report {
     /// The number of elements that the unread replies may have contained at most; more losses are
     /// an error.
     pub lost_max: usize,
-    /// The number of connections that ended while requests were unanswered.
+    /// The number of connections that ended while some of their requests were unanswered.
     pub hung_up: usize,
     /// The part of `hung_up` that the server closed because another client killed the connection.
     pub killed: usize,

@@ -22,7 +22,7 @@ use resp::Value;
 use resp::decode::decode;
 use stdx::{Address, ByteQueue, ConnId};
 
-/// The Unix time at which the clock stands still.
+/// The Unix time at which the clock of a [`Player`] stands still.
 const NOW: Duration = Duration::from_secs(1_000_000);
 
 /// Creates an engine without data, whose random choices follow from `seed`.

@@ -32,7 +32,7 @@ impl Rng {
         self.below(100) < percent
     }
 
-    /// Picks one of `choices`, which must not be empty.
+    /// Picks one of `choices` at random; there must be at least one.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

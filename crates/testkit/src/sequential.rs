@@ -20,7 +20,7 @@ use std::fmt;
 
 type Bytes = Vec<u8>;
 
-/// The value of a key, one variant for each type.
+/// The value of a key in the model, one variant for each type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Object {
     String(Bytes),
@@ -34,7 +34,7 @@ enum Object {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Database {
     keys: BTreeMap<Bytes, Object>,
-    /// The keys of database 1, which some scripts select.
+    /// The keys of database 1 of the model, which some scripts select.
     elsewhere: BTreeMap<Bytes, Object>,
     sessions: Sessions,
 }
@@ -467,7 +467,7 @@ fn same_members<'a>(reply: &[Value], members: impl ExactSizeIterator<Item = &'a 
     reply.len() == members.len() && members.map(Vec::as_slice).eq(replied)
 }
 
-/// Returns the members sorted by score, then by their bytes.
+/// Returns the members of a sorted set, ordered by score, then by their bytes.
 fn by_score(zset: &BTreeMap<Bytes, i64>) -> Vec<&Bytes> {
     let mut members: Vec<_> = zset.iter().map(|(member, score)| (score, member)).collect();
     members.sort_unstable();

@@ -60,7 +60,7 @@ pub struct Soak {
     pub pid: u32,
     /// The duration of the soak test.
     pub time: Duration,
-    /// The maximum memory that the server may hold, in bytes.
+    /// The maximum resident memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
     /// Names of the kinds of misbehaving clients to run. If empty, all kinds and the workers run.
     pub only: Vec<String>,
@@ -77,7 +77,7 @@ pub struct Report {
     served: u64,
     /// The number of completed rounds of misbehaving clients.
     misbehaviors: u64,
-    /// The maximum memory that the server's process held, in bytes.
+    /// The maximum resident memory that the server's process held, in bytes.
     resident_bytes: u64,
     /// The number of keys that the server has evicted.
     evicted: u64,
@@ -106,7 +106,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The state of a run that all clients share.
+/// The state of a soak test that all its clients share.
 struct Run<'s> {
     soak: &'s Soak,
     is_over: AtomicBool,

@@ -28,13 +28,13 @@ const TIMEOUT_US: std::ops::Range<usize> = 1_000..40_000;
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
 /// Number of requests in one pipeline of a client that makes load.
 const LOAD_PIPELINE: usize = 64;
-/// Number of keys that a client that makes load writes.
+/// Number of keys that one client of the background load writes.
 const LOAD_KEYS: usize = 10_000;
 
 /// A blocking command that is measured, or a mode of CLIENT PAUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// The name of the command, and of its mode.
+    /// The name of the command, and of the mode of CLIENT PAUSE.
     pub name: &'static str,
     /// The words of the request; `S` stands for the timeout in seconds, `MS` for milliseconds. For
     /// CLIENT PAUSE they are the words of the request that it delays.

@@ -19,7 +19,7 @@ const MANY_MAX: u64 = 1_000_000_000_000;
 const VALUE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// The longest round trip that a study may simulate, in milliseconds.
 const ROUND_TRIP_MS_MAX: u64 = 60_000;
-/// The longest run or warm-up: one day, in seconds.
+/// The longest duration that a study may set for a run or a warm-up: one day, in seconds.
 const SECONDS_MAX: f64 = 86_400.0;
 
 /// Checks that the count with the key path `path` in the study, such as `load.pipeline`, is from 1
@@ -72,7 +72,7 @@ where
 }
 
 impl Study {
-    /// Checks all constraints that the types do not express.
+    /// Checks all constraints on a study that the types of its values do not express.
     pub(super) fn check(&self) -> Result<(), Mistake> {
         count("rounds", self.rounds.into(), COUNT_MAX)?;
         self.check_load()?;

@@ -48,7 +48,7 @@ const VERSION_FIELDS: &[&str] = &[
     "garnet_version",
     "redis_version",
 ];
-/// The options that must be equal for a fair comparison.
+/// The server options that must be equal for all engines, so that the comparison is fair.
 const EQUAL_SETTINGS: &[&str] = &["maxmemory", "maxmemory-policy", "save", "appendonly"];
 /// The options that reports show in addition to [`EQUAL_SETTINGS`]. They may differ.
 const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
@@ -70,7 +70,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Creates a certificate with openssl. The error is one line.
+    /// Creates a TLS certificate and key with openssl. The error is one line.
     pub fn make() -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("saker-bench-tls-").tempdir();
         let dir = dir.map_err(|error| format!("cannot prepare its folder: {error}"))?;
@@ -97,7 +97,7 @@ impl Certificate {
         Ok(copies)
     }
 
-    /// Returns the paths of the certificate and its key.
+    /// Returns the paths of the TLS certificate and its key.
     fn files(&self) -> (PathBuf, PathBuf) {
         (self.dir.path().join("cert.pem"), self.dir.path().join("key.pem"))
     }

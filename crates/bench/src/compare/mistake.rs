@@ -19,12 +19,12 @@ pub struct Mistake {
     reason: String,
 }
 
-/// The part of the file that a mistake is about.
+/// The part of the study file that a mistake is about.
 #[derive(Debug, PartialEq)]
 enum Place {
     /// The mistake is about the whole study file.
     File,
-    /// The mistake is about this byte range of the file.
+    /// The mistake is about this byte range of the study file.
     Bytes(Range<usize>),
     /// The mistake is about the value of the key at this path, or of the longest prefix of the path
     /// that the file contains.

@@ -18,9 +18,9 @@ use crate::results::LinkKind;
 
 /// A simulated link between the load generator and the engines.
 pub enum Link {
-    /// A network namespace whose interfaces delay packets with netem.
+    /// The link is a network namespace whose interfaces delay packets with netem.
     Netem(Namespace),
-    /// A relay before each engine, with these link properties.
+    /// The link is a relay before each engine, with these properties.
     Relay(Shape),
 }
 

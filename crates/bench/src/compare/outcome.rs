@@ -24,7 +24,7 @@ pub struct Outcome {
     pub quick: bool,
     /// True if the number of connections was raised until the rate stopped rising.
     pub rising_connections: bool,
-    /// The name of the engine that differences are relative to.
+    /// The name of the engine (baseline) to which the differences of others are relative.
     pub baseline: String,
     /// The machine that ran the study.
     pub machine: Machine,
@@ -128,7 +128,7 @@ impl Outcome {
         (!what.is_empty()).then(|| format!("Shortened on the command line: {what}."))
     }
 
-    /// Returns one or two sentences about each simulated link.
+    /// Returns one or two sentences for the reports about each simulated link.
     pub fn about_links(&self) -> Vec<String> {
         let busy = |round_trip_ms: u32| {
             let cells = self.cells.iter().filter(move |cell| cell.point.round_trip_ms == round_trip_ms);

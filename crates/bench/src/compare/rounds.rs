@@ -47,7 +47,7 @@ pub struct Runner<'a> {
     /// The function that writes the results measured so far to a file.
     save: &'a dyn Fn(&Outcome),
     outcome: Outcome,
-    /// The errors of the study so far, one line each.
+    /// The errors that have occurred in the study so far, one line each.
     problems: Vec<String>,
     runs_done: usize,
     /// The number of points of measurement completed so far, counted again in each round. The runs
@@ -56,7 +56,7 @@ pub struct Runner<'a> {
     /// The engines that have ended or stopped replying since the engines of the current group were
     /// started: the index in the group and the name.
     gone: Vec<(usize, String)>,
-    /// The certificate for TLS, if the study measures TLS.
+    /// The certificate for TLS; `None` if the study does not measure TLS.
     certificate: Option<Certificate>,
 }
 
@@ -717,7 +717,7 @@ pub fn transport_name(transport: Transport) -> &'static str {
     }
 }
 
-/// Describes a point in words, for progress lines and problems.
+/// Describes a point of measurement in words, for progress lines and errors.
 fn describe(point: &Point) -> String {
     let link = match point.round_trip_ms {
         0 => String::new(),

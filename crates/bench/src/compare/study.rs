@@ -168,7 +168,7 @@ pub enum ClientThreads {
 /// The only name that `client_threads` accepts instead of a number.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub enum AsEngine {
-    /// As many client threads as the engine has I/O threads.
+    /// The load generator has as many threads as the engine has I/O threads.
     #[serde(rename = "as-engine")]
     AsEngine,
 }
@@ -298,7 +298,8 @@ pub struct Engine {
     /// is created there, and its paths are relative to it.
     #[serde(default)]
     pub root: Option<PathBuf>,
-    /// The required prefix of the version that INFO reports.
+    /// The required prefix of the version that the engine's INFO reports; `None` accepts any
+    /// version.
     #[serde(default)]
     pub expect_version: Option<String>,
     /// The transports over which the engine is measured; all when absent. Other transports of the
@@ -641,7 +642,7 @@ impl Engine {
         within.map_or_else(|| path.to_owned(), |within| Path::new("/").join(within))
     }
 
-    /// Returns true if the engine is measured over `transport`.
+    /// Returns true if the study measures the engine over `transport`.
     pub fn takes(&self, transport: Transport) -> bool {
         self.transports.as_ref().is_none_or(|list| list.contains(&transport))
     }

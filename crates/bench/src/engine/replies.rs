@@ -22,7 +22,7 @@ const ERROR_LEN_BYTES_MAX: usize = 256;
 /// The kind of a reply, as the load generator counts it: a value, null or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Any reply that is neither null nor an error.
+    /// The reply is neither null nor an error.
     Value,
     /// A null of RESP2 or RESP3: the read value is missing.
     Null,

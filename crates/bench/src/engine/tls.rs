@@ -18,7 +18,7 @@ use rustls::{
 use crate::BenchError;
 use crate::spec::Tls;
 
-/// The files in which systems keep their trusted CA certificates.
+/// The files in which systems keep their trusted CA certificates; the first that exists is used.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 

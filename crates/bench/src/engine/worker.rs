@@ -747,7 +747,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Returns true if `workload` has searches and other requests.
+/// Returns true if `workload` has both searches of a vector set and other requests.
 fn mixes_searches(workload: &Workload) -> bool {
     let searches = |request: &Weighted| request.template.searches();
     workload.requests.iter().any(searches) && !workload.requests.iter().all(searches)

@@ -10,7 +10,7 @@ use crate::BenchError;
 pub struct Memtier {
     /// The ratio of SET to GET: (1, 15) is 1:15.
     pub ratio: (u32, u32),
-    /// The prefix of all keys; the key's number follows.
+    /// The prefix of all keys of the mix; the key's number follows it.
     pub prefix: String,
     /// The numbers of the keys that SET writes.
     pub set_keys: Keys,

@@ -66,7 +66,7 @@ pub struct Setup {
     pub requests: u64,
 }
 
-/// The part of a workload that concerns a vector set.
+/// The part of a workload for a vector set: its data and settings.
 #[derive(Clone, Debug)]
 pub struct VectorTask {
     /// The data set from which requests take vectors.

@@ -108,15 +108,15 @@ pub struct Template {
 /// are in the order of the bytes.
 #[derive(Clone, Debug)]
 enum Segment {
-    /// Encoded bytes that are the same in each request.
+    /// The segment consists of encoded bytes that are the same in each request.
     Bytes(Vec<u8>),
     /// A number that is chosen for each request and has a fixed number of digits.
     Digits { number: Number, digits: usize },
     /// A value that is chosen for each request and has a fixed length.
     Value(Values),
-    /// A hash tag with its braces, chosen for each request.
+    /// The segment is a hash tag with its braces, chosen for each request.
     Tag,
-    /// A complete argument of variable length, including its header.
+    /// The segment is a complete argument of variable length, including its header.
     Argument(Vec<Part>),
 }
 

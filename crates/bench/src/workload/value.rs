@@ -28,8 +28,8 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// Parses `64`, `10-100` or `32:50,64:50` (the notation of memtier_benchmark's
-    /// `--data-size-list`).
+    /// Parses the sizes of values: `64`, `10-100` or `32:50,64:50` (the notation of
+    /// memtier_benchmark's `--data-size-list`).
     pub fn parse(text: &str) -> Result<Self, BenchError> {
         let wrong = || BenchError::Usage(format!("{text:?} is not a size such as 64, 10-100 or 32:50,64:50"));
         let length = |text: &str| {
@@ -84,7 +84,7 @@ impl Sizes {
     }
 }
 
-/// The text form is the notation that [`Sizes::parse`] reads.
+/// Formats the sizes in the notation that [`Sizes::parse`] reads.
 impl std::fmt::Display for Sizes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -113,7 +113,7 @@ pub enum Content {
     Compressible,
 }
 
-/// A source of values with given sizes and content.
+/// A source of the values that requests write, with given sizes and content.
 #[derive(Clone, Debug)]
 pub struct Values {
     sizes: Sizes,

@@ -50,7 +50,7 @@ pub fn pem(name: &str) -> PathBuf {
 /// The vectors of a set by the names of their elements.
 type VectorSet = BTreeMap<Vec<u8>, Vec<f32>>;
 
-/// A running odd server. Its threads end with their connections.
+/// A running server with odd behaviour. Its threads end with their connections.
 pub struct SlowServer {
     address: SocketAddr,
     state: Arc<State>,

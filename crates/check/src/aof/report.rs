@@ -86,7 +86,7 @@ pub struct FileReport {
     pub lost_commands: u64,
     /// The report on the RDB part at the beginning of the file; `None` if the file has none.
     pub rdb: Option<rdb::Report>,
-    /// The size of the part that contains commands, in bytes.
+    /// The size of the part of the file that contains commands, in bytes.
     pub aof_len_bytes: u64,
     /// The number of commands in the file.
     pub commands: u64,
@@ -134,7 +134,7 @@ pub struct TouchedKey {
     pub db: u64,
     /// The name of the key; characters that are not printable are escaped.
     pub key: String,
-    /// The number of times that commands name the key.
+    /// The number of times that commands of the append-only file name the key.
     pub count: u64,
 }
 
@@ -145,9 +145,9 @@ pub struct Fix {
     pub name: String,
     /// The present size of the file to cut, in bytes.
     pub len_bytes: u64,
-    /// The size of the file after the change, in bytes.
+    /// The size of the file after its end was cut off, in bytes.
     pub good_len_bytes: u64,
-    /// A description of the data that would be lost.
+    /// A description of the data that is lost if the file is cut.
     pub loss: String,
 }
 
@@ -182,7 +182,7 @@ pub(crate) struct CheckedFile {
 /// A problem of one file: in its RDB part or in its commands.
 pub(crate) enum FileProblem {
     Missing,
-    /// A problem in the RDB part of the file.
+    /// The problem is in the RDB part of the file.
     Rdb,
     Torn(TornTail),
     Broken(Broken),

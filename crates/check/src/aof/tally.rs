@@ -15,7 +15,7 @@ use crate::text;
 /// The maximum number of command names that are counted separately. A file of arbitrary bytes may
 /// contain any number of names.
 const NAMES_MAX: usize = 1_000;
-/// The name under which the commands beyond [`NAMES_MAX`] are counted.
+/// The name under which the commands beyond the first [`NAMES_MAX`] names are counted.
 const OTHER: &[u8] = b"(other)";
 /// The number of keys whose counts of commands are kept. At twice this number, the half with the
 /// lowest counts is dropped.

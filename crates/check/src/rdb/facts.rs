@@ -16,7 +16,7 @@ pub(crate) struct KeyFacts<'a> {
     pub name: &'a [u8],
     /// The type and the encoding of the value in the file.
     pub form: Form,
-    /// The offset of the key's record in the file.
+    /// The offset of the key's record in the RDB file.
     pub file_offset: u64,
     /// The size of the key's record in bytes: expiry, name and value.
     pub len_bytes: u64,
@@ -82,7 +82,7 @@ impl Count {
     }
 }
 
-/// A key in the list of the biggest keys.
+/// A key in a list of the biggest keys, and its measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BigKey {
     /// The measure by which the list is ordered: bytes or elements.
@@ -177,7 +177,7 @@ pub(crate) struct ModuleCount {
     pub len_bytes: u64,
 }
 
-/// The maximum lengths of the lists that a check collects.
+/// The maximum lengths of the lists that a check of an RDB file collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// The maximum number of biggest keys that are listed by each measure.
@@ -198,7 +198,7 @@ pub(crate) struct Facts {
     /// The listed findings: those that are first in the order of the file.
     pub findings: Vec<Finding>,
     pub finding_count: u64,
-    /// The number of keys whose values are collections without elements.
+    /// The number of good keys whose values are collections without elements.
     pub empty_count: u64,
     /// For each good key, a hash of its database and name, and the offset of its record.
     pub names: Vec<(u64, u64)>,
@@ -231,7 +231,7 @@ impl Facts {
         self.names.push((name_hash, key.file_offset));
     }
 
-    /// Adds `count` to the data of the module `id`.
+    /// Adds `count` to the counts of the module `id`.
     pub(crate) fn add_module(&mut self, id: ModuleId, count: ModuleCount) {
         let sum = self.modules.entry(id).or_default();
         sum.keys += count.keys;

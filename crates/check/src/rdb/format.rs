@@ -88,7 +88,7 @@ pub(crate) enum ForeignTypes {
 }
 
 impl Form {
-    /// The form of a value whose type is unknown.
+    /// The form (type and encoding) of a value whose type is unknown.
     pub(crate) const UNKNOWN: Form = Form { kind: "unknown type", encoding: "" };
     /// The form of a module's value.
     pub(crate) const MODULE: Form = Form { kind: "module", encoding: "of the module" };

@@ -139,7 +139,7 @@ pub struct TypeOfKeys {
     pub total: Total,
 }
 
-/// A key in a list of the biggest keys.
+/// A key in one of the report's lists of the biggest keys.
 #[derive(Debug, Serialize)]
 pub struct ReportedKey {
     /// The number of the database that contains the key.
@@ -155,7 +155,7 @@ pub struct ReportedKey {
     pub len_bytes: u64,
     /// The number of elements of the key's value; 1 for a string.
     pub elements: u64,
-    /// The offset of the key's record in the file.
+    /// The offset of the key's record in the RDB file.
     pub file_offset: u64,
 }
 

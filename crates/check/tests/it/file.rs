@@ -12,7 +12,7 @@ pub const OF_SERVERS: &[(&str, &[u8])] = &[
     ("Valkey 9.1.2", include_bytes!("../files/valkey-9.1.rdb")),
 ];
 
-/// An RDB file without problems, which Redis 8.0.2 wrote.
+/// An RDB file without problems, which Redis 8.0.2 wrote, for the tests.
 pub const GOOD: &[u8] = OF_SERVERS[1].1;
 
 /// Builds a whole RDB file with these encoded records.
@@ -39,7 +39,7 @@ pub fn string(text: &[u8]) -> Vec<u8> {
     [&[text.len() as u8], text].concat()
 }
 
-/// Encodes the record of a key that holds a string.
+/// Encodes the record of a key with a string value.
 pub fn key(name: &str, value: &str) -> Vec<u8> {
     [&[0], &*string(name.as_bytes()), &*string(value.as_bytes())].concat()
 }

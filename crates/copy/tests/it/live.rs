@@ -22,7 +22,7 @@ impl Writer {
         Self { stop, thread }
     }
 
-    /// Stops the client and returns the number of its writes.
+    /// Stops the client that changes keys, and returns the number of its writes.
     fn stop(self) -> u64 {
         self.stop.store(true, Relaxed);
         self.thread.join().unwrap()

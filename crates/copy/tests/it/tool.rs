@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Client, ServerProcess, Value, saker};
 
-/// The longest wait for an event of the program.
+/// The longest wait for saker-copy to print a line or to end.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Starts a saker-server that accepts DEBUG, whose digests the tests compare.

@@ -16,7 +16,7 @@ use crate::{ConnId, Event, Socket};
 /// The result of a check of a socket that connects to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The peer has neither accepted nor refused the connection yet.
+    /// The peer has neither accepted nor refused the outgoing connection yet.
     Waiting,
     /// The peer has accepted the connection: from now on input is received.
     Connected,

@@ -89,7 +89,7 @@ impl Drop for Region {
 /// The buffers provided to the kernel, and the state in which the loop knows each of them.
 pub(crate) struct ProvidedBuffers {
     region: Rc<Region>,
-    /// The number of all buffers, a power of two.
+    /// The number of all buffers provided to the kernel, a power of two.
     count: u16,
     buffer_len_bytes: u32,
     /// The number of bytes that the kernel has written to each buffer since its publication.

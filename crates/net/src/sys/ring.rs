@@ -32,7 +32,7 @@ const SUBMISSIONS: u32 = 512;
 /// The number of io_uring's completion entries; the kernel stores further completions until the
 /// next system call.
 const COMPLETIONS: u32 = 4096;
-/// The number of the only group of provided buffers.
+/// The number that identifies io_uring's only group of provided buffers.
 const BUFFER_GROUP: u16 = 0;
 /// The length of a buffer that takes one receive, in bytes.
 const SMALL_BUFFER_LEN_BYTES: usize = 4096;
@@ -203,7 +203,7 @@ impl Ring {
         self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
     }
 
-    /// Queues a request that receives once, at most `len_bytes` bytes.
+    /// Queues a request that receives from `socket` once, at most `len_bytes` bytes.
     pub(crate) fn push_receive_once(&mut self, socket: impl AsFd, conn: ConnId, len_bytes: u32) {
         let entry = opcode::Recv::new(fd_of(&socket), std::ptr::null_mut(), len_bytes);
         let entry = entry.buf_group(BUFFER_GROUP).build().flags(squeue::Flags::BUFFER_SELECT);

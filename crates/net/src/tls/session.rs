@@ -52,7 +52,7 @@ pub struct Agreed {
 
 /// The progress of a TLS handshake after one of its steps.
 pub(crate) enum Step {
-    /// The handshake waits for a message of the peer.
+    /// The TLS handshake waits for a message of the peer.
     Waiting,
     /// The TLS handshake is complete.
     Done,
@@ -126,7 +126,7 @@ impl Session {
         })
     }
 
-    /// Returns true until the handshake is complete or has failed.
+    /// Returns true until the TLS handshake is complete or has failed.
     pub(crate) fn is_handshaking(&self) -> bool {
         matches!(self.phase, Phase::Handshake(_))
     }
@@ -453,7 +453,7 @@ struct Progress<'a> {
 
 /// The next action of a TLS session after rustls has processed some input.
 enum Next {
-    /// The rest of the input must be passed to rustls.
+    /// The rest of the received input must be passed to rustls.
     Again,
     /// The TLS session must wait until more input is received.
     Wait,

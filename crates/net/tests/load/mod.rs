@@ -72,7 +72,7 @@ enum Part {
 /// The state of one end of a connection; it moves with the connection to the next loop.
 struct End {
     part: Part,
-    /// The number of output parts that are held back.
+    /// The number of output parts of this end that are held back.
     held: usize,
 }
 
@@ -109,7 +109,7 @@ impl World {
 enum Report {
     /// All bytes of one connection have been echoed, without an error.
     Checked,
-    /// The end of a connection that echoes was closed.
+    /// The echoing end of a connection was closed.
     EchoClosed,
     Panicked,
 }

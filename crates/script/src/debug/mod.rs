@@ -192,7 +192,7 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
 /// The result of a command that a debugged script has called: its reply, and whether it ran.
 struct Called {
     reply: Vec<u8>,
-    /// True if the command was refused before it ran.
+    /// True if the server refused the command before it ran.
     was_refused: bool,
 }
 

@@ -458,12 +458,12 @@ struct Decoder<'a> {
     depth: i32,
     scratch: Vec<u8>,
     values: usize,
-    /// The offset at which the last token begins, in bytes.
+    /// The offset in the JSON text at which the last token begins, in bytes.
     from: usize,
     /// The start and end of the last string's bytes in the text. `None` if the bytes are in the
     /// scratch buffer, because the string has escapes.
     span: Option<(usize, usize)>,
-    /// The value of the last token that was a number.
+    /// The value of the last token of the JSON text that was a number.
     number: f64,
     /// The text of the error in the JSON text, if the last token is [`Token::Error`].
     problem: &'static str,

@@ -15,7 +15,7 @@ use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
-/// The difference between two sizes of kept blocks, in bytes.
+/// The difference between two successive sizes of kept memory blocks, in bytes.
 const STEP_BYTES: usize = 16;
 /// The size of the largest freed block that is kept for later use, in bytes.
 const KEPT_BYTES_MAX: usize = 512;
@@ -36,7 +36,7 @@ struct Stack(Vec<NonNull<u8>>);
 pub(super) struct Blocks {
     /// The kept blocks, by size. The index is the size in units of [`STEP_BYTES`], less one.
     stacks: UnsafeCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>,
-    /// The memory of all kept blocks together, in bytes.
+    /// The total size of all kept memory blocks, in bytes.
     kept_bytes: Cell<usize>,
 }
 

@@ -712,7 +712,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Records the source and line where the script was stopped.
+    /// Records the source and line of the running script, where it was stopped.
     fn note_stop(&self) {
         let place = [0, 1, 2].into_iter().find_map(|level| self.function_at(level).filter(|at| !at.is_c));
         let mut stopped_at = self.context().stopped_at.borrow_mut();
@@ -836,7 +836,7 @@ impl Stack {
     }
 }
 
-/// Returns an address in the thread's stack, near the top.
+/// Returns an address near the top of the thread's stack (not Lua's), to measure its use.
 #[inline(never)]
 pub(super) fn stack_address() -> usize {
     let here = 0_u8;

@@ -87,7 +87,7 @@ const ARGUMENTS: &[&str] = &[
     "[==[",
 ];
 
-/// Input that the debugger cannot parse as a command.
+/// Inputs of the client that the debugger cannot parse as a command.
 const BROKEN: &[&str] = &[
     "*0\r\n",
     "*1025\r\n",

@@ -20,7 +20,7 @@ const PATIENCE: u32 = 20;
 /// The memory limit of a Lua state, in bytes: enough for texts of megabytes, and exceeded by longer
 /// ones.
 const MEMORY_MAX: usize = 32 << 20;
-/// The maximum number of arguments of a function call.
+/// The maximum number of arguments with which the test calls a function.
 const ARGUMENTS_MAX: usize = 5;
 
 /// A script that returns the names of all functions: of the global table, of the tables in it, and

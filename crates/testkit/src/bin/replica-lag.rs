@@ -45,10 +45,10 @@ struct Options {
     /// The duration of the load of SETs, in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// The number of the core on which the primary runs.
+    /// The number of the processor core on which the primary runs.
     #[arg(long, default_value_t = 0)]
     primary_core: usize,
-    /// The number of the core on which the replica runs.
+    /// The number of the processor core on which the replica runs.
     #[arg(long, default_value_t = 1)]
     replica_core: usize,
     /// The core of the load generator; any core without this option.

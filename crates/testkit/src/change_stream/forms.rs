@@ -9,7 +9,7 @@ use commands::table::Arg;
 use super::Change;
 use crate::client::Client;
 
-/// The version of RDB files that Redis 6.2 reads.
+/// The highest version of RDB payloads (RESTORE) that Redis 6.2 reads.
 const PAYLOAD_VERSION_MAX: u16 = 9;
 
 /// The kind and version of a real server (peer) that applies streams of changes.

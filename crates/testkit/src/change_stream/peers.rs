@@ -111,7 +111,7 @@ pub fn differing_keys(version: PeerVersion, own: &mut Client, source: &mut Clien
     lines.join("\n")
 }
 
-/// Returns the time of a server, in Unix milliseconds.
+/// Returns the present time by a server's clock, in Unix milliseconds.
 fn time_ms(client: &mut Client) -> i64 {
     let reply = client.command(&["TIME"]);
     let Value::Array(parts) = &reply else { return 0 };
@@ -172,7 +172,7 @@ fn is_lasting(time: &Value, from_ms: i64) -> bool {
     matches!(time, Value::Integer(ms) if *ms == -1 || *ms >= from_ms)
 }
 
-/// Returns the bytes of the bulk strings in an array.
+/// Returns the bytes of each bulk string in an array reply.
 fn bulks(array: &Value) -> Vec<Vec<u8>> {
     let Value::Array(values) = array else { return Vec::new() };
     values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect()

@@ -8,7 +8,7 @@ use super::Change;
 use crate::client::Client;
 use crate::notation::{command_line, one_line};
 
-/// Number of databases that are read to show a difference.
+/// Number of databases that are read to describe a difference between two servers.
 const DATABASES: u32 = 4;
 
 /// Describes the keys that differ between two servers, with their changes in the stream of changes.

@@ -18,7 +18,7 @@ use crate::notation::one_line;
 enum Compared {
     /// All bytes of the replies must be equal.
     Exactly,
-    /// Everything except the order of the elements of arrays.
+    /// Everything must be equal except the order of the elements of arrays.
     Unordered,
     /// Everything but the order of an array's pairs (elements 1 and 2, 3 and 4, and so on).
     UnorderedPairs,

@@ -27,12 +27,12 @@ pub struct Explained {
 /// The part of a command's reply that may differ between two servers.
 #[derive(Debug)]
 enum Accepted {
-    /// The whole replies. The first glob must match the one-line form of one reply, the second that
-    /// of the other.
+    /// The whole replies may differ. The first glob must match the one-line form of one reply, the
+    /// second that of the other.
     Replies(&'static str, &'static str),
-    /// The notation of numbers: their values must be equal.
+    /// The notation of numbers may differ: their values must be equal.
     NumbersAsText,
-    /// The digits of numbers after the 16th decimal place, which one server cuts off.
+    /// The digits of numbers after the 16th decimal place may differ: one server cuts them off.
     NumbersToDecimals,
 }
 

@@ -47,7 +47,7 @@ const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
     ["4", "8", "4", "6", "8", "4", "8", "3", "3", "60"],
 ];
 
-/// The first place where the two servers answered differently.
+/// The first command of a sequence to which the two servers replied differently.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// The commands of the sequence up to the one with different replies, inclusive.
@@ -128,7 +128,7 @@ pub struct Pair {
     addresses: [Address; 2],
     clients: [Client; 2],
     protocol: Protocol,
-    /// The number of commands sent to each server so far.
+    /// The number of commands that the test has sent to each server so far.
     pub sent: u64,
     /// The commands sent since both servers were emptied, for an error message.
     recent: Vec<Args>,
@@ -375,7 +375,7 @@ fn is_message(value: &Value) -> bool {
     matches!(parts.first().and_then(Value::as_bytes), Some(b"message" | b"pmessage" | b"smessage"))
 }
 
-/// Splits `text` at spaces into the words of a command.
+/// Splits `text` at spaces into the name and the arguments of a command.
 fn words(text: &str) -> Args {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }

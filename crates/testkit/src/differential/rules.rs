@@ -13,7 +13,7 @@
 //! argument is wrong are left out. Conditions on the expiry of fields are used only with absolute
 //! times, because with relative times they would depend on the millisecond.
 
-/// The command forms, one per line, all equally likely.
+/// The forms of commands in the module's notation, one per line, all equally likely.
 pub const RULES: &[&str] = &[
     // Strings.
     "SET $string $value",

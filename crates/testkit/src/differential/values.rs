@@ -116,7 +116,7 @@ const WORDS: &[&str] = &["a", "b", "c", "d", "foo", "bar", "Foo", "z", "", "ab",
 
 const PATTERNS: &[&str] = &["*", "s*", "?0", "[a-h]*", "[^s]1", "*1", "m*", "f?o", "\\*", "a", "", "h[01]"];
 
-/// Values that are invalid for many kinds of arguments.
+/// Values that many kinds of arguments of commands do not permit.
 const ODDITIES: &[&str] =
     &["", "abc", "-1", "0", "1.5", "nan", "(", "9223372036854775807", "\u{e9}", "*", "-"];
 

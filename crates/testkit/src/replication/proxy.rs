@@ -48,7 +48,7 @@ struct State {
 }
 
 impl State {
-    /// Closes all open connections, and counts this as one cut.
+    /// Closes all open connections of the proxy, and counts this as one cut.
     fn cut(&mut self) {
         self.cut_at = None;
         self.cuts += 1;
@@ -131,7 +131,7 @@ impl Proxy {
         self.change(|state| state.throttle_bytes = bytes_per_s);
     }
 
-    /// Stops reading from the primary. The connections stay open.
+    /// Makes the proxy stop reading from the primary. The connections stay open.
     pub fn stall(&self) {
         self.change(|state| state.is_stalled = true);
     }

@@ -10,7 +10,7 @@ use crate::change_stream::peers::{differing_keys, has_same_data};
 use crate::client::Client;
 use crate::process::{ServerProcess, free_port, peer};
 
-/// The numbers of full and partial syncs of a primary.
+/// The numbers of full and partial synchronisations that a primary has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncCounts {
     /// The number of full synchronisations: the field `sync_full` of INFO.
@@ -28,7 +28,7 @@ impl SyncCounts {
         }
     }
 
-    /// Returns the number of syncs of each kind since `before`.
+    /// Returns the number of full and of partial synchronisations since `before`.
     pub fn since(self, before: Self) -> (u64, u64) {
         (self.full - before.full, self.partial - before.partial)
     }
@@ -162,12 +162,12 @@ impl Replica {
         super::run(primary, &["SELECT", "0"]);
     }
 
-    /// Returns true if the server has ended by itself.
+    /// Returns true if the replica's server has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.process.wait(Duration::ZERO).is_ok()
     }
 
-    /// Returns the last lines that the server has printed.
+    /// Returns the last lines that the replica's server has printed.
     pub fn log(&self) -> String {
         let log = self.process.log();
         let lines: Vec<&str> = log.lines().collect();

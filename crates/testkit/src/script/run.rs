@@ -98,10 +98,10 @@ fn scripts_in(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The values of options before a script changed them.
+/// The values of the server's options before a script changed them.
 pub(super) struct SavedOptions(Vec<(String, Vec<u8>)>);
 
-/// Empties the server and sets the options of `variant`.
+/// Empties the server and sets its options for `variant`. Returns the former values of the options.
 pub(super) fn prepare(
     script: &Script,
     variant: Variant,

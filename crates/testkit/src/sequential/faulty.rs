@@ -17,9 +17,9 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// Other clients run between the commands of a transaction.
+    /// The server runs commands of other clients between the commands of a transaction.
     TornTransaction,
-    /// EXEC ignores changes of watched keys: updates are lost.
+    /// EXEC ignores changes of watched keys, so that updates are lost.
     BlindToWatch,
     /// EXEC checks the watched keys too early, and runs some time later.
     LooksTooEarly,

@@ -100,7 +100,7 @@ impl Disk {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
-    /// Stores the reader id that the log gave this disk.
+    /// Stores the reader id under which the change log knows this disk.
     pub fn attached(&self, reader: ReaderId) {
         self.stream().reader = Some(reader);
     }

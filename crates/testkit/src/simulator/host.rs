@@ -74,7 +74,7 @@ impl PauseCheck {
         }
     }
 
-    /// Returns the text of the violation, if there was one.
+    /// Returns the text of the violation; `None` if no log position was drawn during a pause.
     pub fn finding(&self) -> Option<String> {
         self.finding.lock().expect("nothing panics while it is locked").clone()
     }

@@ -198,7 +198,7 @@ impl Kernel {
         }
     }
 
-    /// Hands the bytes of one connection to the network.
+    /// Hands the bytes that a thread has sent on one connection to the network.
     pub fn send(&self, sent: Sent) {
         self.sent.lock().expect("nothing panics while it is locked").push(sent);
         self.bell.ring();

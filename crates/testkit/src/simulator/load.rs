@@ -59,7 +59,7 @@ impl Found {
 pub(super) struct Readings(HashMap<Vec<u8>, Arc<Reading>>);
 
 struct Reading {
-    /// The requests of the file as bytes, without the timestamps.
+    /// The requests of the incremental file as bytes, without the timestamps.
     requests: Vec<u8>,
     /// The total length of the whole commands and transactions in the file, in bytes.
     whole_len_bytes: usize,

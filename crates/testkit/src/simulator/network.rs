@@ -94,7 +94,7 @@ pub(super) struct Crash {
 pub(super) struct AofCrash {
     /// The step of the network at which the crash is recorded.
     pub step: u64,
-    /// The number of the folder's disk operations before the crash.
+    /// The number of operations of the folder's disk before the crash.
     pub operations: u64,
     /// True for a kill of the process, false for a power failure.
     pub is_kill: bool,

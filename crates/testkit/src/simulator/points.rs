@@ -25,7 +25,7 @@ pub(super) struct Point {
 pub(super) struct Points(Arc<Mutex<Vec<Point>>>);
 
 impl Points {
-    /// Locks the required contents, to read or change them.
+    /// Locks the required contents of the bases, to read or change them.
     pub fn state(&self) -> MutexGuard<'_, Vec<Point>> {
         self.0.lock().expect("nothing panics while it is locked")
     }

@@ -22,7 +22,7 @@ use crate::disk::{Operation, Plan, SimulatedFolder};
 
 /// The name of the snapshot file in the simulated folder.
 const NAME: &str = "dump.rdb";
-/// The process id in the names of temporary files.
+/// The process id that the names of temporary files contain.
 const PID: u32 = 7;
 
 /// Runs the thread that saves until it receives [`Message::Stop`].

@@ -65,18 +65,18 @@ impl Kind {
 /// One step of a simulated client, such as a pipeline or a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Sends these commands at once and waits for the replies.
+    /// The client sends these commands at once and waits for the replies.
     Pipeline(Vec<Args>),
-    /// Runs these commands as a transaction: MULTI, the commands, EXEC. [`Sending`] decides when
-    /// EXEC is sent.
+    /// The client runs these commands as a transaction: MULTI, the commands, EXEC. [`Sending`]
+    /// decides when EXEC is sent.
     Transaction(Vec<Args>, Sending),
-    /// Runs a blocking command, which the model treats as two operations: its beginning and its
-    /// end.
+    /// The client runs a blocking command, which the model treats as two operations: its beginning
+    /// and its end.
     Wait(Args),
-    /// Closes the connection and opens another, on any thread.
+    /// The client closes its connection and opens another, on any thread.
     Reconnect,
-    /// Sends these commands and disconnects without waiting for the replies. The last bytes may be
-    /// missing.
+    /// The client sends these commands and disconnects without waiting for the replies. The last
+    /// bytes may be missing.
     Abandon(Vec<Args>),
 }
 
@@ -94,10 +94,10 @@ pub enum Sending {
 pub enum Role {
     /// A client without another role: it only runs its steps.
     Plain,
-    /// Subscribes to keyspace events and to a channel. At each event of an increment, reads the
-    /// value of the key.
+    /// A client that subscribes to keyspace events and to a channel. At each event of an increment,
+    /// it reads the value of the key.
     Listener,
-    /// Caches each value that it reads, until the server sends its invalidation.
+    /// A client that caches each value that it reads, until the server sends its invalidation.
     Cache,
 }
 

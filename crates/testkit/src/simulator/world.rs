@@ -58,7 +58,7 @@ pub(super) struct World {
     pub pause: Arc<PauseCheck>,
     /// The number of steps of the network so far. It is the time in the histories of clients.
     steps: AtomicU64,
-    /// The blocking commands whose replies have not arrived, by connection.
+    /// The blocked periods of the blocking commands whose replies have not arrived, by connection.
     waits: Mutex<BTreeMap<LinkId, Wait>>,
     findings: Mutex<Vec<String>>,
 }

@@ -84,7 +84,7 @@ pub struct Crowd {
     /// The duration of the third measurement, in which the measured server is attacked. The first
     /// and the second measurement take a third of it each.
     pub time: Duration,
-    /// The maximum memory that the server may hold, in bytes.
+    /// The maximum resident memory that the measured server may hold, in bytes.
     pub resident_bytes_max: u64,
     /// The limit of the 99th percentile of the third measurement is this factor times that of the
     /// second measurement, plus 2 ms. `None` sets no limit.

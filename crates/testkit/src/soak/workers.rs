@@ -66,7 +66,7 @@ pub(super) fn run(run: &Run<'_>, group: usize) {
     }
 }
 
-/// Pushes one element for each worker. Returns the elements.
+/// Pushes one element for each worker of the group to the queues. Returns the elements.
 fn push(control: &mut Client, queues: &[String; 2], round: usize, rng: &mut Rng) -> BTreeSet<String> {
     let since = Instant::now();
     let mut pushed = BTreeSet::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The figures of one run of redis-benchmark against one server.
+/// The figures of one run of redis-benchmark against one server: rate, latencies, CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     requests_per_second: f64,

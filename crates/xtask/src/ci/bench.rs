@@ -25,7 +25,7 @@ const BROWSERS: &[(&str, &str)] =
 /// The browser windows of the screenshots, as (name, width and height in pixels). Each is used with
 /// every colour scheme.
 const SCREENS: &[(&str, &str)] = &[("phone", "390,2600"), ("laptop", "1280,2600"), ("wide", "1920,2600")];
-/// The colour schemes, each with the browser's setting for it.
+/// The colour schemes of the screenshots, each with the browser's setting for it.
 const SCHEMES: &[(&str, &str)] = &[("dark", "preferredColorScheme=0"), ("light", "preferredColorScheme=1")];
 
 const STUDY: &str = "\

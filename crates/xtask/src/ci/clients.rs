@@ -19,7 +19,7 @@ use crate::{release, server, shell};
 const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
 /// The password of the servers that require one in these steps.
 const PASSWORD: &str = "correct-horse";
-/// The time limit of each run of a client.
+/// The time limit of each run of a client program.
 const CLIENT_LIMIT: Duration = Duration::from_secs(720);
 
 /// Runs redis-cli with the options that users need most.

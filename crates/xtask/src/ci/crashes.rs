@@ -165,7 +165,7 @@ pub fn run(session: &Session, arguments: &CrashArguments) -> Result<bool> {
 
 /// The results of one framework's run: lost and repeated jobs, and times.
 struct Report {
-    /// The numbers of the jobs that were never done.
+    /// The numbers of the jobs that no worker ever did.
     lost: Vec<usize>,
     /// The number of times that a worker did a job that had been done before.
     again: usize,

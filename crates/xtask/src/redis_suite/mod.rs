@@ -233,7 +233,7 @@ struct Run<'a> {
     arguments: &'a SuiteArguments,
     list: &'a SkipList,
     program: &'a Path,
-    /// The time at which the whole run must have ended.
+    /// The time at which the whole run of the suite must have ended.
     end: Instant,
 }
 
@@ -241,7 +241,7 @@ struct Run<'a> {
 struct Pass<'a> {
     /// The folder, laid out like the suite's own, in which the tests run.
     folder: &'a Path,
-    /// The names of the tests that are left out.
+    /// The names of the suite's tests that are left out.
     skipped: &'a [String],
     /// The names of the only tests that run; if empty, all tests run that are not in `skipped`.
     only: &'a [String],

@@ -38,7 +38,7 @@ pub struct SkipList {
 /// Tests that are left out, or that run differently, for one reason.
 #[derive(Deserialize)]
 struct Reason {
-    /// The reason in words, in one line of text.
+    /// The reason for leaving the tests out, in one line of text.
     because: String,
     /// The names of the tests, by unit. A name that begins with / is a regular expression.
     #[serde(flatten)]

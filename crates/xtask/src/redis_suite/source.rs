@@ -34,7 +34,7 @@ struct Adaptation {
     to: &'static str,
 }
 
-/// The changes to the suite, each with its reason.
+/// The changes that are made to Redis' suite, each with its reason.
 const ADAPTATIONS: &[Adaptation] = &[
     // Every unit begins with this command, even units that have nothing to do with functions.
     Adaptation {

@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// One doc comment of a file, with its place.
+/// One doc comment of a Rust file, with its text and its place.
 struct Doc {
     line: usize,
     /// The text of the comment without comment signs, code blocks and tables.

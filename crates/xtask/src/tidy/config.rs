@@ -12,7 +12,7 @@ pub struct Config {
     pub arrows: BTreeMap<String, Vec<String>>,
     /// The workspace's crates that any crate may use in its tests.
     pub test_support: Vec<String>,
-    /// The path prefixes below which unsafe code is permitted.
+    /// The path prefixes of the files that may contain unsafe code.
     pub unsafe_rooms: Vec<String>,
     /// The files with unsafe code, each with the checks that show that it is sound.
     pub unsafe_module: Vec<UnsafeModule>,
@@ -32,7 +32,7 @@ pub struct Config {
     pub without_cycles: Vec<String>,
     /// Circles of modules that are over the limit, with their present sizes.
     pub module_cycle: Vec<ModuleCycle>,
-    /// The rules for the width and the words of comments.
+    /// The rules for the width and the words of comments in the sources.
     pub comments: Comments,
     /// The words that no file of the repository may contain.
     pub banned_word: Vec<BannedWord>,
@@ -44,9 +44,10 @@ pub struct Config {
 pub struct UnsafeModule {
     /// The path of the file with unsafe code.
     pub path: String,
-    /// The invariant that the proofs of the file rely on.
+    /// The invariant on which the proofs of the file's unsafe code rely.
     pub relies_on: String,
-    /// The checks of the file: `asan`, `fuzz:TARGET`, `loom:FILE`, `shuttle:FILE`, `test:FILE`.
+    /// The checks that cover the file's unsafe code: `asan`, `fuzz:TARGET`, `loom:FILE`,
+    /// `shuttle:FILE`, `test:FILE`.
     pub shown_by: Vec<String>,
 }
 
@@ -116,7 +117,7 @@ pub struct Oversize {
     /// The present size of the function or struct: lines, parameters or fields.
     #[serde(alias = "lines", alias = "parameters", alias = "fields")]
     pub size: usize,
-    /// The reason why the item may be over the limit.
+    /// The reason why the function or struct may be over the limit.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }

@@ -42,7 +42,7 @@ type Record = Option<(usize, String)>;
 /// The sizes of a crate's functions, structs and circles of modules.
 #[derive(Default)]
 struct Figures {
-    /// The number of lines and the name of each function.
+    /// The number of lines and the name of each function of the crate.
     function_lines: Vec<(usize, String)>,
     biggest_struct: Record,
     largest_cycle: Record,

@@ -8,7 +8,7 @@ use super::source::Source;
 /// The sizes of the functions and structs that a file ships.
 #[derive(Default)]
 pub struct Measured {
-    /// The functions and methods, in the order of the file.
+    /// The functions and methods of the file, in its order.
     pub functions: Vec<Function>,
     /// The structs, in the order of the file.
     pub structs: Vec<Struct>,

@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
 /// A rule: a function that returns all violations in a tree.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-/// All rules, in the order in which they are checked.
+/// All rules of tidy, in the order in which they are checked.
 const RULES: &[Rule] = &[
     crates::folder_is_the_crate_name,
     crates::arrows_between_crates,

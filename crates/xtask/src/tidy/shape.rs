@@ -91,7 +91,7 @@ struct Sized<'a> {
     size: usize,
 }
 
-/// Returns the size of every shipped function. `size` computes it.
+/// Returns the size of every shipped function in the tree, as the function `size` computes it.
 fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
     let mut sized = Vec::new();
     for source in &tree.sources {
@@ -111,7 +111,7 @@ struct Limit<'a> {
     max: usize,
     /// The unit of the limited size, in the plural: `lines`.
     unit: &'static str,
-    /// The name of the list of exceptions in tidy.toml.
+    /// The name of the rule's list of exceptions in tidy.toml.
     list: &'static str,
     listed: &'a [Oversize],
     /// The advice that a finding about a too large item gives.
@@ -186,7 +186,7 @@ pub fn files_stay_short(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// Formats the code of a method `Big::run` of `lines` lines.
+    /// Formats the code of a method `Big::run` that has `lines` lines.
     fn method(lines: usize) -> String {
         format!("struct Big;\nimpl Big {{\n    fn run() {{{}}}\n}}\n", "\n".repeat(lines - 1))
     }

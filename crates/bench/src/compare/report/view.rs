@@ -206,6 +206,6 @@ pub enum Verdict {
     Worse,
     /// The confidence intervals overlap, so that the difference may be noise.
     Noise,
-    /// Neither better nor worse: the metric is not judged.
+    /// The difference means neither better nor worse, because engines are not judged by the metric.
     None,
 }

@@ -116,7 +116,7 @@ fn fvecs(mut input: impl Read, into: &mut Rows) -> Result<(), String> {
     Ok(())
 }
 
-/// The type of the numbers of a `.npy` file.
+/// The type of the numbers (integers or floats) in a `.npy` file.
 #[derive(Clone, Copy)]
 enum Kind {
     F32,

@@ -28,7 +28,7 @@ pub const ELEMENT_DIGITS: usize = 8;
 pub const ROWS_MAX: usize = 100_000_000;
 /// The largest number of dimensions of vectors.
 pub const DIMENSIONS_MAX: usize = 65_536;
-/// The largest size of rows and queries together, in bytes.
+/// The largest size of the rows and queries of a data set together, in bytes.
 const DATA_BYTES_MAX: usize = 16 << 30;
 
 /// The origin of the vectors of a data set.

@@ -43,7 +43,7 @@ struct Options {
     /// Ways in which the primary is lost: killed, stopped, or cut off from the network.
     #[arg(long, value_delimiter = ',', default_values_t = [Loss::Kill, Loss::Stop, Loss::Cut])]
     losses: Vec<Loss>,
-    /// Number of runs of each server with each loss.
+    /// Number of runs of each server with each way to lose the primary.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
     /// Number of I/O threads of Saker.
@@ -76,7 +76,7 @@ struct Times {
 const PACE: Duration = Duration::from_millis(2);
 /// The time without a reply after which the client asks the Sentinels for the primary.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The time without writes after which a run has failed.
+/// The time without an accepted write after which a run has failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 /// The range from which the moment of the primary's loss is drawn, in milliseconds after the first
 /// write.

@@ -27,9 +27,9 @@ const POLL: Duration = Duration::from_millis(50);
 /// A way in which the primary is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Loss {
-    /// SIGKILL: the process ends and its connections are closed.
+    /// The primary is killed by SIGKILL: its process ends and its connections are closed.
     Kill,
-    /// SIGSTOP: the process is suspended. Its connections stay open, and it does not answer.
+    /// The primary is suspended by SIGSTOP. Its connections stay open, and it does not answer.
     Stop,
     /// The proxy in front of the primary forwards nothing more. Its connections stay open.
     Cut,
@@ -138,7 +138,7 @@ impl Set {
         Ok(())
     }
 
-    /// Returns the port at which clients reach the first primary.
+    /// Returns the port at which clients reach the server that is the primary at the start.
     pub fn primary_port(&self) -> u16 {
         self.servers[0].outer_port()
     }

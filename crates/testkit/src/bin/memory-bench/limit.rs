@@ -34,7 +34,7 @@ pub struct Options {
 
 /// Pause between two samples of the server's used and resident memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
-/// Number of requests that a client sends in one pipeline.
+/// Number of write requests that a client sends in one pipeline.
 const BATCH: usize = 20;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {

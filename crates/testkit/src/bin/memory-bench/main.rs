@@ -118,7 +118,7 @@ fn set_option(client: &mut Client, name: &str, value: &str) -> Result<(), Box<dy
     }
 }
 
-/// Returns the resident memory of a process in bytes.
+/// Returns the resident memory of process `pid` in bytes.
 fn resident_bytes(pid: u32) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -20,7 +20,7 @@ use crate::serving::{CpuTime, ThreadClock, serving_threads};
 /// Duration of the control, and of the reading after a value is removed. The server may still free
 /// the value in the background and cause stalls.
 const AFTERMATH: Duration = Duration::from_millis(1500);
-/// Minimum length of a wait that counts as long.
+/// Minimum length of a wait for a reply that counts as long.
 const LONG: Duration = Duration::from_millis(1);
 /// Number of requests sent to find the server's thread that serves the client which reads: the one
 /// that uses the most CPU time.

@@ -22,7 +22,7 @@ const KEY_LINE: f64 = 17.0;
 const KEY_CHARS_MAX: usize = 24;
 const BOTTOM: f64 = 40.0;
 
-/// A measured point of a line or scatter chart.
+/// A measured point of a line or scatter chart, drawn as a dot.
 #[derive(Clone, Debug, Default)]
 pub struct Dot {
     /// The value of the point on the horizontal axis.
@@ -76,14 +76,14 @@ pub struct Axis {
     pub title: &'static str,
     /// The scale of the axis: linear, logarithmic or with given ticks.
     pub kind: Kind,
-    /// The function that formats the values at the ticks.
+    /// The function that formats the values at the axis ticks.
     pub format: fn(f64) -> String,
     /// The range of values that the axis covers at least; `None` if the chart's own values
     /// determine it. Charts with the same range have the same scale.
     pub reach: Option<(f64, f64)>,
 }
 
-/// The mapping of an axis from values to positions.
+/// The kind of scale by which an axis maps values to positions.
 pub enum Kind {
     /// The scale is linear and begins at 0.
     Linear,

@@ -22,7 +22,7 @@ const HEAT_ROWS_MAX: usize = 24;
 /// The number of points of a percentile curve.
 const CURVE_POINTS: usize = 64;
 
-/// Returns all charts of `outcome`, a group for each kind.
+/// Returns all charts for the outcome of a study, in a group for each kind of chart.
 pub fn all(outcome: &Outcome) -> Vec<Group> {
     let engines = engines(outcome);
     let views = views(outcome);

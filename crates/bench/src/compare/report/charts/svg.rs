@@ -85,7 +85,7 @@ impl Picture {
         }
     }
 
-    /// Returns the chart as the text of a separate file.
+    /// Returns the chart as the text of an SVG file of its own.
     pub fn file(&self) -> String {
         let (width, height) = (WIDTH + 32.0, self.height + 32.0);
         let svg = html! {
@@ -181,9 +181,9 @@ pub fn translate(x: f64, y: f64) -> String {
 /// A scale of a chart's axis, which maps values to coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The values at the two ends of the scale.
+    /// The values at the two ends of the axis scale.
     domain: (f64, f64),
-    /// The coordinates at the two ends of the scale.
+    /// The coordinates at the two ends of the axis scale.
     range: (f64, f64),
     logarithmic: bool,
 }
@@ -215,7 +215,7 @@ impl Scale {
         self.range.0 + part * (self.range.1 - self.range.0)
     }
 
-    /// Returns the round values at which the scale has ticks.
+    /// Returns the round values at which the axis has ticks.
     pub fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let ticks = decade_ticks(self.domain.0 * 0.999, self.domain.1 * 1.001);
