@@ -23,8 +23,9 @@ pub struct AppendOnly {
     state: Mutex<State>,
     /// The signal that wakes the sync thread, which syncs the file to disk.
     pub(crate) signal: Signal,
-    /// Number of changes that must wait for a sync before the merging thread wakes the sync thread.
-    /// It is above 0 only while the sync thread waits briefly so that one sync covers more changes.
+    /// Number of changes that must wait for a sync before the sync thread is woken. The thread that
+    /// merges the changes of all threads into the change log wakes it. It is above 0 only while the
+    /// sync thread waits briefly so that one sync covers more changes.
     pub(crate) gathers_units: AtomicU64,
     /// Mean time of a write with its sync, in microseconds.
     pub(crate) sync_us: RunningMean,
@@ -69,9 +70,9 @@ pub(crate) struct State {
     /// complete yet; `None` if every written file has its base.
     pub baseless: Option<Active>,
     /// The manifest and the files that it names; `None` if they were not read yet, or while a
-    /// thread rewrites them or removes history files.
+    /// thread rewrites the append-only file or removes files that a rewrite has replaced.
     pub files: Option<Files>,
-    /// The folder that contains `files`; `None` while no folder was used yet.
+    /// The folder of the append-only files; `None` while no folder was used yet.
     pub files_path: Option<PathBuf>,
     /// Total length of the append-only files except the one that the writer appends to, in bytes.
     pub earlier_len_bytes: u64,
@@ -92,7 +93,8 @@ pub(crate) struct State {
     /// True while files that a rewrite has replaced (history files) are removed. No rewrite starts
     /// during that time.
     pub is_removing: bool,
-    /// The earliest time of the next removal of history files after a failure; `None` for no delay.
+    /// The earliest time of the next attempt to remove the files that a rewrite has replaced, after
+    /// a failed attempt; `None` for no delay.
     pub remove_at: Option<Instant>,
     /// The time to which the server restored its data when it started, in Unix seconds. `None`
     /// after a base file with this data was written, or without a restore.
@@ -155,14 +157,15 @@ pub struct Figures {
 }
 
 impl State {
-    /// Resets the number of failed rewrites, so that they no longer delay the next rewrite.
+    /// Resets the number of consecutive failed rewrites of the append-only file, so that they no
+    /// longer delay the next rewrite.
     pub(crate) fn forget_failures(&mut self) {
         self.record.failures = 0;
         self.retry_at = None;
     }
 
-    /// Returns the writer that gets the changes, even if its file has no base yet; `None` if
-    /// changes are not written to a file.
+    /// Returns the writer of the append-only file that gets the changes, even if its file has no
+    /// base yet; `None` if changes are not written to a file.
     pub(crate) fn attached(&self) -> Option<&Active> {
         self.active.as_ref().or(self.baseless.as_ref())
     }
@@ -179,8 +182,8 @@ impl AppendOnly {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns the writer; `None` if changes are not written to a file, or the file has no base
-    /// yet.
+    /// Returns the writer of the append-only file; `None` if changes are not written to a file, or
+    /// the file has no base yet.
     pub(crate) fn active(&self) -> Option<Active> {
         self.state().active.clone()
     }

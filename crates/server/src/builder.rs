@@ -419,12 +419,13 @@ struct Made {
     backend: Backend,
 }
 
-/// The data that a thread needs to begin its work: the host, and the listeners whose connections it
-/// accepts.
+/// The data that an I/O thread needs to begin its work: its handle on the state that all threads
+/// share, and the listeners whose connections it accepts.
 type Start = (ServerHost, Vec<Listener>);
 
-/// The channels on which the threads wait for the shared state. The threads start first: each event
-/// loop must be created on its own thread. The shared state contains the wakers of all event loops.
+/// The channels on which the I/O threads wait for the state that they share. The threads start
+/// first: each event loop must be created on its own thread. The shared state contains the wakers
+/// of all event loops.
 struct Handout {
     senders: Vec<mpsc::Sender<Start>>,
     receivers: std::cell::RefCell<Vec<Option<mpsc::Receiver<Start>>>>,
@@ -440,7 +441,8 @@ impl Handout {
         self.receivers.borrow_mut()[index].take().expect("each thread takes its receiver once")
     }
 
-    /// Sends the shared state to all threads. Thread 0 gets the listeners: it accepts for all.
+    /// Sends the state that all threads share to each I/O thread. Thread 0 gets the listeners: it
+    /// accepts for all.
     fn give(&self, host: &ServerHost, listeners: Vec<Listener>) {
         let mut listeners = Some(listeners);
         for sender in &self.senders {

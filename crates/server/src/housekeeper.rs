@@ -66,7 +66,8 @@ pub fn run(host: &ServerHost, seed: u64) {
 /// The engine's executor, which removes expired keys in transactions of its own.
 type HousekeeperExecutor<'s> = Executor<'s, SystemClock, ServerHost>;
 
-/// Removes some closed clients from the tracking tables. Returns true if there were any to remove.
+/// Removes some closed clients from the tables of client-side caching (CLIENT TRACKING). Returns
+/// true if there were any to remove.
 fn remove_departed(engine: &engine::Shared) -> bool {
     let gate_index = engine.gate_index(GateSlot::Housekeeper);
     engine.tracking.remove_departed(&engine.keyspace, &engine.gate, gate_index)
@@ -145,9 +146,9 @@ impl Housekeeper {
         }
     }
 
-    /// Runs a slice of active expiry if one is due. On a replica, removes only expired keys to
-    /// which its own clients gave a deadline. Returns the time of the next slice; `None` if none is
-    /// planned, as while expiry is paused or turned off.
+    /// Runs a slice of active expiry if one is due. On a replica, removes only expired keys whose
+    /// expiry was set by clients of this replica. Returns the time of the next slice; `None` if
+    /// none is planned, as while expiry is paused or turned off.
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
         // While a file is loaded, only the commands in the file remove expired keys.
         let is_loading = shared.engine.server_state.is_loading.load(Relaxed);

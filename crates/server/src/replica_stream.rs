@@ -124,7 +124,7 @@ pub fn point(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<Poin
 
 /// Begins to record the replication stream from `point` on, a point of a former replication history
 /// whose data the server is about to load. Replicas that have exactly this data can continue. A
-/// replica takes over the former history as its own, and will ask its primary to continue it.
+/// replica continues the former history as its own, and will ask its primary to continue it.
 /// Returns false if the stream is recorded already or the change log has its maximum number of
 /// readers. Also returns false on a replica that lacks the selected database. The caller is the
 /// exclusive owner of the keyspace.

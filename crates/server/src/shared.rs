@@ -54,10 +54,12 @@ impl Listening {
 pub enum Message {
     /// A connection accepted by another thread and moved to this one.
     Adopt(Socket),
-    /// A wake-up, because the inbox has new deliveries, or a debugged script has new output.
+    /// A wake-up, because the thread's inbox has new replies or messages for its clients, or a
+    /// debugged script has new output.
     Delivered,
     /// A request to continue postponed sessions, if possible. It is sent when a pause has ended,
-    /// memory was freed, a sync has ended, or subscribers have room for messages.
+    /// memory was freed, the append-only file was synced, a replica has acknowledged changes, or
+    /// subscribers have room for messages.
     Resume,
     /// A change of the TCP addresses. The accepting thread adds the new listeners, and closes all
     /// others that are not in `keep`.
@@ -264,8 +266,8 @@ impl Shared {
         self.engine.uptime(Instant::now()).as_millis() as u64
     }
 
-    /// Wakes the threads for which `outbox` notes new deliveries in their inboxes. The caller holds
-    /// no shard lock.
+    /// Wakes the threads for which `outbox` notes new replies or messages in their inboxes. The
+    /// caller holds no shard lock.
     #[cold]
     pub fn wake(&self, outbox: &Outbox) {
         for thread in outbox.take() {

@@ -100,7 +100,8 @@ fn shown_rule(rule: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads the users of the ACL file at `path`. `new` creates users.
+/// Reads the users of the ACL file at `path`. `new` contains the command table and the channel
+/// permissions of new users.
 ///
 /// # Errors
 /// All errors of the file, as one text.

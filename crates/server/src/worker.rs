@@ -183,7 +183,8 @@ pub struct Worker<'s> {
     /// Clients whose output the last flush may not have sent completely. They are checked after
     /// each flush.
     pending_output: VecDeque<ConnId>,
-    /// The value of `Users::closings` when the sessions were last checked.
+    /// The value of `Users::closings` when the users of the sessions were last checked. This
+    /// counter grows when sessions may have to be closed because users were changed.
     closings_seen: u64,
     /// The listeners of this thread. Only the first I/O thread has any; it accepts for all threads.
     listeners: Vec<(ListenerId, Listening)>,
@@ -374,7 +375,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Marks the output of `conn` behind its first `from_bytes`, if it shows changes that the
+    /// Marks the output of `conn` after its first `from_bytes` bytes, if it shows changes that the
     /// change log has not released. Marked output may be held back at the end of the turn.
     fn mark_observed(&mut self, conn: ConnId, from_bytes: usize) {
         if let Some(session) = session_of(&self.clients, conn) {
@@ -526,14 +527,16 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Returns the session at the index of `conn` in the list. Does not check the connection: the
-/// session may belong to another one that has the same index.
+/// Returns the session at the index of `conn` in the thread's list of clients; `None` if there is
+/// none. Does not check the connection: the session may belong to another one that has the same
+/// index.
 fn session_of(clients: &[Option<Box<Client>>], conn: ConnId) -> Option<&Session> {
     clients[conn.index()].as_deref().map(|client| &client.session)
 }
 
-/// Borrows the session at the index of `conn` in the list mutably. Does not check the connection:
-/// the session may belong to another one that has the same index.
+/// Borrows the session at the index of `conn` in the thread's list of clients mutably; `None` if
+/// there is none. Does not check the connection: the session may belong to another one that has the
+/// same index.
 #[inline]
 fn session_mut(clients: &mut [Option<Box<Client>>], conn: ConnId) -> Option<&mut Session> {
     clients[conn.index()].as_deref_mut().map(|client| &mut client.session)

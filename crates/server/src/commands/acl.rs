@@ -279,7 +279,7 @@ static ACL_LIST: Command<Runner> = Command {
     run: Runner::Server(acl_list),
     ..ACL_USERS
 };
-/// Handles ACL LIST: replies with a line for each user.
+/// Handles ACL LIST: replies with one line of rules for each user.
 fn acl_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let users = ctx.shared.engine.acl.users.all();
     ctx.reply.array(users.len());

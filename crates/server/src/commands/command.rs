@@ -283,8 +283,8 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
     reply.end_map(begun, pairs);
 }
 
-/// Writes a pair of name and text for each text that is `Some`. Returns the number of written
-/// pairs.
+/// Writes, into a reply of COMMAND DOCS, a pair of name and text for each text that is `Some`.
+/// Returns the number of written pairs.
 fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     let mut pairs = 0;
     for (name, text) in texts.iter().filter_map(|(name, text)| text.map(|text| (name, text))) {
@@ -295,8 +295,8 @@ fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     pairs
 }
 
-/// Writes `name` and the set of those marks that are true. Writes nothing if no mark is true.
-/// Returns the number of written pairs: 0 or 1.
+/// Writes, into a reply of COMMAND DOCS, `name` and the set of the names in `marks` that have the
+/// value true. Writes nothing if there is none. Returns the number of written pairs: 0 or 1.
 fn write_marks(reply: &mut Reply<'_>, name: &str, marks: &[(&str, bool)]) -> usize {
     let set: Vec<&str> = marks.iter().filter(|(_, set)| *set).map(|(mark, _)| *mark).collect();
     if set.is_empty() {

@@ -231,7 +231,8 @@ const HELP: &[(&str, &[&str])] = &[
     ("STRUCTSIZE", &["Sizes of the structures of a key."]),
 ];
 
-/// Handles DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: with 1, scripts may run all commands.
+/// Handles DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: with 1, scripts may also run the commands that are
+/// forbidden in scripts.
 fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
     let scripts = &ctx.shared.engine.scripts;
     if c_integer(allows) == 0 {
@@ -242,8 +243,9 @@ fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
     ctx.reply.ok();
 }
 
-/// Handles DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: with 1, checksums are not checked. The change
-/// applies to each thread from the next turn of its loop.
+/// Handles DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: with 1, the checksums of snapshots and of
+/// RESTORE payloads are not checked. The change applies to each thread from the next turn of its
+/// loop.
 fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {
     let checksums = if c_integer(skips) == 0 { Checksums::Compared } else { Checksums::Skipped };
     ctx.shared.engine.settings.set_checksums(checksums);
@@ -537,8 +539,8 @@ fn protocol(ctx: &mut ServerCtx<'_, '_, '_>, kind: &[u8]) -> Result<(), CommandE
     Ok(())
 }
 
-/// Formats the size of a hash table in the words of Redis. `slots` is its number of slots, if
-/// known.
+/// Formats the size of a hash table with `elements` elements in the words of Redis. `slots` is the
+/// number of slots of the table; `None` if it is not known.
 fn table_text(slots: Option<usize>, elements: usize) -> String {
     if elements == 0 {
         return "No stats available for empty dictionaries\n".to_owned();

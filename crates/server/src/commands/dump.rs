@@ -134,7 +134,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns true if every supported version of a replica can read this payload.
+/// Returns true if every supported version of a replica can read this DUMP payload.
 fn is_for_all_peers(payload: &[u8]) -> bool {
     dump::version(payload).is_some_and(|version| version <= FileVersion::Redis5.number())
 }
@@ -176,8 +176,8 @@ fn record_value(ctx: &mut Ctx<'_>, args: &Args<'_>, expiry_ms: Option<i64>) {
     });
 }
 
-/// Writes commands to the change log for the state of a stream that a payload of
-/// [`dump::dump_oldest`] does not contain.
+/// Writes commands to the change log that restore the state of a stream which a payload in the
+/// oldest format version lacks: the counters of the stream and of its consumer groups.
 fn record_progress(record: &mut RecordWriter<'_>, key: &[u8], stream: &Stream) {
     record.command("XSETID").word(key).id(stream.last_id());
     record.word(b"ENTRIESADDED").integer(stream.entries_added());

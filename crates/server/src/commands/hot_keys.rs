@@ -24,7 +24,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
 /// The ACL categories of the HOTKEYS subcommands.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
-/// Default number of keys in the reply for a session.
+/// Default number of keys that HOTKEYS GET shows for a session.
 const SHOWN: usize = 10;
 /// The last hash slot. A server outside a cluster has all slots.
 const LAST_SLOT: i64 = 16_383;
@@ -181,8 +181,8 @@ static HOTKEYS_RESET: Command<Runner> = Command {
     run: Runner::Server(hotkeys_reset),
     ..Command::DEFAULT
 };
-/// Handles HOTKEYS RESET: removes the session and the counts of the windows. Replies with an error
-/// while a session is active.
+/// Handles HOTKEYS RESET: removes the session, and the access counts of the windows of
+/// `hotkeys-top-k`. Replies with an error while a session is active.
 fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let line = "ERR hotkey tracking session in progress, stop tracking first";
     ctx.shared.engine.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;
@@ -218,7 +218,8 @@ static HOTKEYS_START: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// Handles HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]:
-/// begins a session. SLOTS is an error, because only cluster nodes support it.
+/// begins a session that finds the most expensive keys. SLOTS is an error, because only cluster
+/// nodes support it.
 fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let in_progress = CommandError::Line("ERR hotkey tracking session already in progress");
     if ctx.shared.engine.hot_keys.is_active(ctx.now_ms) {
@@ -303,8 +304,8 @@ fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// Returns the CPU times of the process and the bytes of its clients' traffic, for a session's
-/// report. The bytes are counted since the start or CONFIG RESETSTAT.
+/// Returns the CPU times of the process and the bytes of its clients' traffic, for the report of a
+/// HOTKEYS session. The bytes are counted since the start or CONFIG RESETSTAT.
 fn totals(shared: &Shared) -> Totals {
     let (user, system) = crate::process::cpu_time();
     let threads = &shared.engine.threads;

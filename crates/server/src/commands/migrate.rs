@@ -246,7 +246,7 @@ impl<'a> SerializedKey<'a> {
         self.expiry_ms.is_some_and(|at_ms| at_ms < now_ms)
     }
 
-    /// Returns true if the entry still has the serialized value and expiry.
+    /// Returns true if `entry`, the key's present state, still has the serialized value and expiry.
     fn is_of(&self, entry: &KeyEntry) -> bool {
         entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), Compression::Lzf) == self.payload
     }
@@ -284,8 +284,8 @@ impl<'a> SerializedKey<'a> {
     }
 }
 
-/// Takes step 4 (see the module) for the keys `changed`, which changed after their serialization.
-/// The caller has exclusive access to the keyspace.
+/// Serializes the keys `changed` again, which changed after their serialization, and replaces or
+/// deletes their copies on the target. The caller has exclusive access to the keyspace.
 fn resend_changed(
     data: &mut DataAccess<'_, '_>,
     db: usize,
@@ -333,7 +333,7 @@ enum Failure {
     Connecting,
     Writing,
     Reading,
-    /// Clients were paused before the keys could be removed.
+    /// CLIENT PAUSE or a failover paused the clients before the keys could be removed.
     Paused,
     /// The target's error line, without its `-`.
     Refused(Vec<u8>),
@@ -377,11 +377,11 @@ fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[Seriali
     }
 }
 
-/// An open connection to a target.
+/// An open connection to a target of MIGRATE.
 struct Link {
     target: Target,
     stream: BufReader<Stream>,
-    /// The database that the target has selected, if it is known.
+    /// The database that the target has selected for this connection; `None` if it is not known.
     db: Option<i64>,
     was_kept: bool,
     timed_out: bool,

@@ -117,7 +117,7 @@ static SUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(subscribe),
     ..Command::DEFAULT
 };
-/// Handles SUBSCRIBE channel [channel …]: see [`subscribe_to`].
+/// Handles SUBSCRIBE channel [channel …]: subscribes the client to channels.
 fn subscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Channel, "subscribe")
 }
@@ -129,7 +129,7 @@ static PSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(psubscribe),
     ..SUBSCRIBE
 };
-/// Handles PSUBSCRIBE pattern [pattern …]: see [`subscribe_to`].
+/// Handles PSUBSCRIBE pattern [pattern …]: subscribes the client to patterns of channels.
 fn psubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Pattern, "psubscribe")
 }
@@ -143,7 +143,7 @@ static SSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(ssubscribe),
     ..SUBSCRIBE
 };
-/// Handles SSUBSCRIBE shardchannel [shardchannel …]: see [`subscribe_to`].
+/// Handles SSUBSCRIBE shardchannel [shardchannel …]: subscribes the client to shard channels.
 fn ssubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
@@ -162,7 +162,7 @@ static UNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(unsubscribe),
     ..SUBSCRIBE
 };
-/// Handles UNSUBSCRIBE [channel …]: see [`unsubscribe_from`].
+/// Handles UNSUBSCRIBE [channel …]: unsubscribes the client from the named channels, or from all.
 fn unsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Channel, "unsubscribe")
 }
@@ -174,7 +174,7 @@ static PUNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(punsubscribe),
     ..UNSUBSCRIBE
 };
-/// Handles PUNSUBSCRIBE [pattern …]: see [`unsubscribe_from`].
+/// Handles PUNSUBSCRIBE [pattern …]: unsubscribes the client from the named patterns, or from all.
 fn punsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Pattern, "punsubscribe")
 }
@@ -188,7 +188,8 @@ static SUNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(sunsubscribe),
     ..UNSUBSCRIBE
 };
-/// Handles SUNSUBSCRIBE [shardchannel …]: see [`unsubscribe_from`].
+/// Handles SUNSUBSCRIBE [shardchannel …]: unsubscribes the client from the named shard channels, or
+/// from all.
 fn sunsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Shard, "sunsubscribe")
 }

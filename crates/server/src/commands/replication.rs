@@ -48,7 +48,8 @@ fn psync(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
 /// that have arrived from the primary are applied first.
 ///
 /// # Errors
-/// If this server is a primary, has another replication history, or is itself in a failover.
+/// If this server is a primary, if its replication ID is not the requested one, or if it is itself
+/// in a failover.
 fn take_over(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let replication = &shared.replication;

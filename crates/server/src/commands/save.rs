@@ -162,9 +162,9 @@ fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
     Ok(())
 }
 
-/// Starts a thread that waits for replicas and then ends the server, and blocks the client until
-/// then. If such a shutdown is already pending, only blocks the client. SHUTDOWN ABORT or an error
-/// unblocks it.
+/// Starts a thread that waits until the replicas have received all changes and then ends the
+/// server, and blocks the client until then. If such a shutdown is already pending, only blocks the
+/// client. SHUTDOWN ABORT or an error unblocks it.
 fn wait_with_request(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, wish: ShutdownOptions) {
     let shared = ctx.shared;
     let wait = KeylessWait {

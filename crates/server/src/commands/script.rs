@@ -185,8 +185,9 @@ fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
     kill(ctx, ScriptKind::Script)
 }
 
-/// Handles SCRIPT KILL and FUNCTION KILL: requests the end of all busy scripts of a kind, except
-/// those that have written. Replies with an error if there is no such script.
+/// Handles SCRIPT KILL and FUNCTION KILL: requests the end of all busy scripts of a kind (scripts
+/// of EVAL or functions), except those that have written. Replies with an error if there is no such
+/// script.
 pub(super) fn kill(ctx: &mut ServerCtx<'_, '_, '_>, kind: ScriptKind) -> Result<(), CommandError> {
     let scripts = &ctx.shared.engine.scripts;
     match scripts.kill(kind) {

@@ -80,9 +80,9 @@ static ROLE: Command<Runner> = Command {
     run: Runner::Server(role),
     ..Command::DEFAULT
 };
-/// Handles ROLE. A primary replies with `master`, the offset, and the replicas that are online.
-/// Each has its address, port and acknowledged offset. A replica replies with `slave`, the address
-/// of its primary, the phase of the link, and the applied offset.
+/// Handles ROLE. A primary replies with `master`, its replication offset, and the replicas that are
+/// online. Each has its address, port and acknowledged offset. A replica replies with `slave`, the
+/// address of its primary, the phase of the link, and the applied offset.
 fn role(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let link = ctx.shared.replication.upstream.link().clone();
     if let Some(link) = link {

@@ -92,7 +92,7 @@ pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, InvalidAddr
 /// The meaning of port 0 in an option: it turns a listener off or selects any free port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PortZero {
-    /// Port 0 turns the TCP listener off.
+    /// Port 0 turns the listener of the option off.
     #[default]
     NoTcp,
     /// Port 0 selects any free port.
@@ -310,7 +310,7 @@ fn thresholds(store: &ConfigStore) -> Thresholds {
 }
 
 /// Returns the output limit of a class of clients. `class` is 0 for `normal`, 1 for `replica`, 2
-/// for `pubsub`. `words` is the value of the option in its canonical form.
+/// for `pubsub`. `words` is the value of `client-output-buffer-limit` in its canonical form.
 fn output_limit(words: &[Vec<u8>], class: usize) -> OutputLimit {
     let number = |at: usize| -> u64 {
         // An amount of 2^63 or more means no limit here; CONFIG GET still shows the amount.

@@ -299,7 +299,7 @@ impl Opt {
         }
     }
 
-    /// Parses `text` by the syntax of a configuration file.
+    /// Parses `text`, in the syntax of a configuration file, as a value of this option.
     fn written(&self, text: &str) -> Value {
         let words: Vec<&[u8]> = match self.kind {
             Kind::Words(_) => text.split_ascii_whitespace().map(str::as_bytes).collect(),

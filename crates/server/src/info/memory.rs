@@ -24,7 +24,7 @@ pub struct MemoryFigures {
     /// The allocator's memory: `used`, and free memory that it keeps. Memory that was never written
     /// is not included.
     pub active: u64,
-    /// The estimated size of all databases' tables, without keys and values.
+    /// The estimated size of the hash tables of all databases, without keys and values.
     pub tables: u64,
     /// `used` without the memory of the start, of clients, of the replication stream, of the change
     /// log and of tables.

@@ -653,7 +653,8 @@ pub struct Parts {
     pub section: &'static str,
     /// The text before the label's value in the field's name, such as `cmdstat_`.
     pub prefix: &'static str,
-    /// The named parts, whose metrics all have the label.
+    /// The named parts of each field. Their metrics have one label, whose value is the field's name
+    /// after `prefix`.
     pub fields: &'static [Field],
 }
 

@@ -30,7 +30,7 @@ const VISITS_MAX: usize = 64;
 const REST_BYTES_MAX: usize = 64 * 1024;
 /// Interval of checks whether the server is stopping.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Pause after an error that would otherwise repeat at once.
+/// Pause after an error in accepting or polling connections that would otherwise repeat at once.
 const RETRY: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -103,7 +103,8 @@ fn make_room(visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// The stage of a connection: its request arrives, its answer is sent, or its end is awaited.
+/// The stage of a scraper's connection: its request arrives, its answer is sent, or its end is
+/// awaited.
 enum Stage {
     /// An incomplete request: the bytes received so far.
     Asking(Vec<u8>),

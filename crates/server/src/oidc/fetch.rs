@@ -1,4 +1,4 @@
-//! The sources of an issuer's keys: a file, or a web server.
+//! The sources of the public keys of an identity provider: a file, or a web server.
 //!
 //! The client is ureq: HTTP/1.1 over rustls, without an asynchronous runtime. Only the thread
 //! `oidc-keys` uses it. It follows no redirects. The constants below limit its bytes and its time.
@@ -14,19 +14,19 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::token::{Keys, KeysError};
 
-/// Maximum length of a text with keys that is read, in bytes.
+/// Maximum length of a text with the identity provider's public keys, in bytes.
 const KEYS_BYTES_MAX: u64 = 256 << 10;
-/// Maximum duration of a request for keys to the web server.
+/// Maximum duration of a request for the public keys to the identity provider's web server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason why there are no new keys: a sentence for the log.
+/// The reason why the identity provider's public keys were not read again: a sentence for the log.
 #[derive(Debug)]
 pub enum FetchError {
-    /// The file with the keys cannot be read.
+    /// The file with the identity provider's public keys cannot be read.
     File(io::Error),
-    /// The web server does not return the keys.
+    /// The identity provider's web server does not return the public keys.
     Web(String),
-    /// The text from the file or the web server has no usable keys.
+    /// The text from the file or the web server has no usable public keys.
     Keys(KeysError),
 }
 
@@ -87,8 +87,8 @@ impl WebSource {
         Ok(Self { agent: config.new_agent(), url: url.to_owned() })
     }
 
-    /// Requests the keys from the web server. Blocks until the server answers, at most for
-    /// [`FETCH_TIMEOUT`].
+    /// Requests the public keys from the identity provider's web server. Blocks until the server
+    /// answers, at most for [`FETCH_TIMEOUT`].
     pub fn keys(&self) -> Result<Keys, FetchError> {
         let failed = |error: ureq::Error| FetchError::Web(error.to_string());
         let mut response = self.agent.get(&self.url).call().map_err(failed)?;
@@ -100,8 +100,9 @@ impl WebSource {
     }
 }
 
-/// Returns true if keys may be requested from this address: over TLS, or from this machine. From
-/// any other address, an attacker on the network could replace the keys.
+/// Returns true if the server may request the identity provider's public keys from this address:
+/// over TLS, or from this machine. From any other address, an attacker on the network could replace
+/// the keys.
 pub fn is_safe(url: &str) -> bool {
     if url.starts_with("https://") {
         return true;

@@ -29,7 +29,8 @@ use self::fetch::{WebSource, from_file, is_safe};
 pub use self::token::{Expected, Refusal, is_token};
 use self::token::{Keys, verify};
 
-/// Minimum time between a fetch and the next one that an unknown key causes.
+/// Minimum time between two fetches of the identity provider's public keys, if the second one is
+/// caused by a token that names an unknown key.
 const FETCH_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// The values of the options whose names begin with `oidc-`.
@@ -41,7 +42,8 @@ pub struct OidcOptions {
     pub keys_url: Option<String>,
     /// `oidc-ca-file`; `None` if it is not set.
     pub ca_file: Option<PathBuf>,
-    /// The interval at which keys are read again: `oidc-keys-refresh`.
+    /// The interval at which the identity provider's public keys are read again:
+    /// `oidc-keys-refresh`.
     pub refresh: Duration,
     /// The claims that a token must have to be accepted.
     pub expected: Expected,
@@ -51,13 +53,15 @@ pub struct OidcOptions {
     pub closes_sessions: bool,
 }
 
-/// The state of logins by token: the options, the keys and the counters for INFO.
+/// The state of logins by token: the options, the identity provider's public keys and the counters
+/// for INFO.
 pub struct Oidc {
     options: OidcOptions,
     web: Option<WebSource>,
     keys: RwLock<Arc<Keys>>,
     asked: Mutex<FetchState>,
-    /// Signalled when keys are requested, or when the server stops.
+    /// The condition variable that wakes the thread `oidc-keys`. It is signalled when the identity
+    /// provider's public keys are requested, or when the server stops.
     awake: Condvar,
     logins: AtomicU64,
     refusals: AtomicU64,
@@ -80,7 +84,8 @@ pub struct Login {
 }
 
 impl Oidc {
-    /// Creates the state from the options; `None` if they name no source of keys.
+    /// Creates the state of logins by token from the options; `None` if they name no source of
+    /// public keys.
     ///
     /// # Errors
     /// The name of an invalid option, and the reason.
@@ -126,7 +131,8 @@ impl Oidc {
     }
 
     /// Verifies `token` and returns the login that it permits. Counts a refused token. If the token
-    /// names an unknown key, requests that the keys are read again, and does not wait for them.
+    /// names an unknown key, requests that the identity provider's public keys are read again, and
+    /// does not wait for them.
     pub fn login(&self, token: &[u8]) -> Result<Login, Refusal> {
         let keys = Arc::clone(&self.keys.read().expect("nothing panics while keys are locked"));
         let claims = verify(token, &keys, &self.options.expected).inspect_err(|refusal| {
@@ -147,7 +153,8 @@ impl Oidc {
         self.logins.fetch_add(1, Relaxed);
     }
 
-    /// Returns the numbers of successful logins, of refused tokens and of known keys.
+    /// Returns the numbers of successful logins, of refused tokens and of known public keys of the
+    /// identity provider.
     pub fn figures(&self) -> (u64, u64, u64) {
         let keys = self.keys.read().expect("nothing panics while keys are locked").len() as u64;
         (self.logins.load(Relaxed), self.refusals.load(Relaxed), keys)
@@ -158,14 +165,16 @@ impl Oidc {
         self.awake.notify_one();
     }
 
-    /// Requests the end of the thread that fetches keys, and does not wait for it.
+    /// Requests the end of the thread that fetches the identity provider's public keys, and does
+    /// not wait for it.
     pub fn end(&self) {
         self.asked.lock().expect("nothing panics while it is locked").has_ended = true;
         self.awake.notify_one();
     }
 
-    /// Reads the keys once from the file and from the web server. If both have keys, those of the
-    /// web server replace all others. If neither has, the earlier keys stay.
+    /// Reads the identity provider's public keys once from the file and from the web server. If
+    /// both have keys, those of the web server replace all others. If neither has, the earlier keys
+    /// stay.
     fn refresh(&self) {
         let mut found = None;
         if let Some(path) = &self.options.keys_file {
@@ -187,8 +196,8 @@ impl Oidc {
     }
 }
 
-/// Reads the keys at each interval and on request, until the server stops. This is the body of the
-/// thread `oidc-keys`.
+/// Reads the identity provider's public keys at each interval and on request, until the server
+/// stops. This is the body of the thread `oidc-keys`.
 pub fn run(oidc: &Oidc) {
     let mut is_first = oidc.web.is_some();
     loop {

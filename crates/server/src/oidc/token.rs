@@ -24,9 +24,9 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-/// Maximum number of keys in a set of an identity provider; further keys are left out.
+/// Maximum number of public keys in the key set of an identity provider; further keys are left out.
 const KEYS_MAX: usize = 64;
-/// Maximum number of keys that are tried for a token that names no key.
+/// Maximum number of public keys that are tried to verify a token that names no key.
 const TRIES_MAX: usize = 4;
 /// Maximum number of users that a token may name.
 const USERS_MAX: usize = 64;
@@ -43,12 +43,12 @@ struct Key {
 #[derive(Clone, Debug, Default)]
 pub struct Keys(Vec<Key>);
 
-/// The reason why a text is not a set of keys.
+/// The reason why a text is not a set of public keys (JWKS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeysError {
     /// The text is not JSON with a list `keys`.
     NoKeySet,
-    /// No key in the set is for a supported signature algorithm.
+    /// No public key in the set is for a supported signature algorithm.
     NoUsableKey,
 }
 
@@ -64,8 +64,8 @@ impl fmt::Display for KeysError {
 impl std::error::Error for KeysError {}
 
 impl Keys {
-    /// Parses a set of keys (JWKS). Skips keys of unsupported types and keys that are not for
-    /// signatures.
+    /// Parses a set of public keys (JWKS) of an identity provider. Skips keys of unsupported types
+    /// and keys that are not for signatures.
     pub fn parse(text: &[u8]) -> Result<Self, KeysError> {
         let set: Value = serde_json::from_slice(text).map_err(|_| KeysError::NoKeySet)?;
         let list = set.get("keys").and_then(Value::as_array).ok_or(KeysError::NoKeySet)?;
@@ -111,8 +111,8 @@ fn parse_key(key: &Value) -> Option<Key> {
     Some(Key { id: key.common.key_id, algorithm, decoding })
 }
 
-/// Returns true if a key has the correct length for its algorithm. aws-lc checks the length of RSA
-/// keys.
+/// Returns true if a public key has the correct length for its algorithm. aws-lc checks the length
+/// of RSA keys.
 fn has_right_length(algorithm: Algorithm, key: &DecodingKey) -> bool {
     let wanted = match algorithm {
         Algorithm::ES256 => 65,
@@ -152,11 +152,11 @@ pub struct Claims {
 pub enum Refusal {
     /// The text does not have the form of a token, or its algorithm is unknown.
     Malformed,
-    /// The token's algorithm is not the algorithm of its key.
+    /// The token's algorithm is not that of the public key that must verify it.
     Algorithm,
     /// The token has extensions that the server must understand (`crit`); it understands none.
     Critical,
-    /// No key of the set has the token's key id, or the set is empty.
+    /// No public key of the identity provider has the token's key id, or the set is empty.
     UnknownKey,
     /// The signature of the token is wrong.
     Signature,

@@ -48,7 +48,8 @@ const SYNC_AT_ONCE_US_MAX: u64 = 30;
 const GATHER_MAX: Duration = Duration::from_millis(1);
 /// Maximum wait of the sync thread between two checks while there is no append-only file.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
-/// Time after which the server tries again to remove history files whose removal has failed.
+/// Time after which the server tries again to remove append-only files that a rewrite has replaced
+/// and whose removal has failed.
 const REMOVE_RETRY: Duration = Duration::from_secs(60);
 /// Number of consecutive failed rewrites above which each further failure delays the next automatic
 /// rewrite. Redis delays rewrites too.
@@ -121,7 +122,7 @@ fn timed(append_only: &AppendOnly, job: Job) -> Done {
 }
 
 /// Runs the sync thread until the server stops. This thread syncs the append-only file, and writes
-/// the bytes that the merging thread could not write at once.
+/// the bytes that the thread which merges the change log could not write at once.
 pub fn run(shared: &Shared) {
     let outbox = Outbox::default();
     let append_only = &shared.append_only;
@@ -166,9 +167,9 @@ fn wait_for_group_commit(append_only: &AppendOnly, units: u64, appended: Appende
     append_only.gathers_units.store(0, Relaxed);
 }
 
-/// Releases the replies that waited for a write or sync, resumes clients of WAITAOF, and reports
-/// errors. Also called without a write or sync: a write of another thread may have failed, or a
-/// rewrite may have replaced the file that could not be written.
+/// Releases the replies that waited for a write or sync of the append-only file, resumes clients of
+/// WAITAOF, and reports errors. Also called without a write or sync: a write of another thread may
+/// have failed, or a rewrite may have replaced the file that could not be written.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.engine.log.confirm([(active.reader, appended.released())], outbox);
     shared.wake(outbox);
@@ -427,7 +428,7 @@ fn await_base(shared: &Shared, attached: &Active) {
 pub enum BeginResult {
     /// The rewrite of the append-only file has begun.
     Started,
-    /// The rewrite will begin once a save or a removal of history files has ended.
+    /// The rewrite will begin once a save or a removal of replaced append-only files has ended.
     Scheduled,
     /// A rewrite of the append-only file is already in progress.
     InProgress,
@@ -773,8 +774,8 @@ fn finish(
     Ok(())
 }
 
-/// Returns the time in seconds for which history files are kept; `None` if the server never removes
-/// them.
+/// Returns the time in seconds for which append-only files are kept after a rewrite has replaced
+/// them; `None` if the server never removes them.
 fn history_ttl_s(store: &ConfigStore) -> Option<i64> {
     (!options::AOF_DISABLE_AUTO_GC.of(store)).then(|| options::AOF_HISTORY_TTL.of(store))
 }

@@ -28,7 +28,7 @@ pub(super) fn files_changed_at(folder: &DataFolder, files: &Files) -> Option<Sys
     files.manifest().parts().filter_map(|part| changed_at(&folder.file(&part.name))).max()
 }
 
-/// Sets the modification time of the append-only file's last part to a time after that of the
+/// Sets the modification time of the last one of the append-only files to a time after that of the
 /// snapshot. Does nothing if no changes are written to the append-only file.
 ///
 /// At the next start, these times show that the snapshot has no changes that are not in the

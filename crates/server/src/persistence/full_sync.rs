@@ -1,10 +1,11 @@
 //! The snapshot of a full sync: the data at one point of the replication stream, as an RDB file in
 //! a [`Spool`], the queue of its bytes to the replicas.
 //!
-//! The keyspace is walked in the same way as for a save. Only one walk is in progress at a time:
-//! that of a save, of a rewrite of the append-only file, or of a full sync. While it runs, commands
-//! and INFO show it as a background save, as Redis shows the child process of a diskless sync. Its
-//! result does not change the time and the status of the last save that INFO shows.
+//! The keys are read in the same way as for a save. Only one such reading of all keys is in
+//! progress at a time: that of a save, of a rewrite of the append-only file, or of a full sync.
+//! While it runs, commands and INFO show it as a background save, as Redis shows the child process
+//! of a diskless sync. Its result does not change the time and the status of the last save that
+//! INFO shows.
 //!
 //! A flush of all data does not shorten the file ([`OnFlush::Continue`]). The flush follows in the
 //! stream, but a replica has the data of the file at the offset that the file names. It can lose
@@ -61,10 +62,10 @@ pub fn is_busy(shared: &Shared) -> bool {
         || shared.persistence.state().current.is_some()
 }
 
-/// Begins a full sync. When the point of the snapshot is fixed, calls `at_point` as the exclusive
-/// owner of the keyspace; it returns the AUX fields that describe this point in the replication
-/// stream. Does not call it if the full sync does not begin. The caller is outside the gate that
-/// guards the keyspace.
+/// Begins a full sync. When the point of the snapshot (the moment whose data it contains) is fixed,
+/// calls `at_point` as the exclusive owner of the keyspace; it returns the AUX fields that describe
+/// this point in the replication stream. Does not call it if the full sync does not begin. The
+/// caller is outside the gate that guards the keyspace.
 pub fn begin(
     shared: &Arc<Shared>,
     request: SnapshotRequest,

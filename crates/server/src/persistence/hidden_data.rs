@@ -46,7 +46,8 @@ impl HiddenData {
         std::mem::swap(&mut *shared.persistence.functions(), &mut *self.functions());
     }
 
-    /// Passes the keys to the housekeeper, which frees them. The caller is outside the gate.
+    /// Passes the hidden keys to the housekeeper, the background thread that frees them. The caller
+    /// is outside the gate that guards the keyspace.
     pub fn free(self, shared: &Shared) {
         let mut freed = Vec::new();
         self.keyspace.empty_dbs(0..self.keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));

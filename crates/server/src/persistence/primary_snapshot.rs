@@ -104,7 +104,8 @@ pub enum NotReplaced {
     Emptied(String),
 }
 
-/// A source that adds its bytes to the progress figures, and fails when the server stops.
+/// A source of a snapshot's bytes that adds their number to the progress figures of the load, and
+/// fails when the server stops.
 pub(super) struct Metered<'s, S> {
     pub source: S,
     read_bytes: u64,

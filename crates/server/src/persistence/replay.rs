@@ -33,15 +33,15 @@ use crate::context::SystemClock;
 use crate::shared::Shared;
 use crate::snapshots::library_name;
 
-/// Maximum number of batches of requests that wait for one lane. A batch has about a megabyte, for
-/// all lanes together.
+/// Maximum number of batches of requests that wait for one lane, a thread that runs requests. A
+/// batch has about a megabyte, for all lanes together.
 const BATCHES_WAITING_MAX: usize = 4;
 /// Maximum number of log lines about requests that failed in a replay.
 const ERRORS_LOGGED_MAX: u64 = 100;
 /// Longest single sleep within a pause that `key-load-delay` causes.
 const DELAY_STEP: Duration = Duration::from_millis(10);
 
-/// The part of a file to replay, and the way in which the threads use the keyspace.
+/// The part of an append-only file to replay, and the way in which the threads use the keyspace.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayRange {
     /// The way in which the threads use the keyspace. With [`Way::Gate`], the caller is outside the
@@ -60,7 +60,8 @@ pub enum StopAt {
     /// The end of the last request or transaction that ends at or before this offset in the file,
     /// in bytes.
     Offset(u64),
-    /// The first annotation whose time is later than this time, in Unix seconds.
+    /// The first annotation (a line with the time of the changes after it) whose time is later than
+    /// this time, in Unix seconds.
     TimeS(i64),
 }
 
@@ -73,8 +74,8 @@ pub struct ReplayResult {
     pub errors: u64,
     /// The reason for which the replay ended, and the place in the file.
     pub end: ReplayEnd,
-    /// Number of requests that were run before the first annotation of the file, so that their time
-    /// is unknown.
+    /// Number of requests that were run before the first annotation with a time in the file, so
+    /// that their time is unknown.
     pub untimed: u64,
     /// The time that the last annotation before the end of the replay states, in Unix seconds;
     /// `None` if there is none.
@@ -209,7 +210,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Reads the file, sends its requests to the lanes, and returns the result of the replay.
+    /// Reads the append-only file, sends its requests to the lanes (the threads that run them), and
+    /// returns the result of the replay.
     fn read(
         &self,
         mut reader: Reader<FileSource<'_>>,

@@ -248,7 +248,8 @@ fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, FileError> {
     Ok(time_s.map_or(BaseTime::Unknown, BaseTime::At))
 }
 
-/// The result of loading the files of a generation up to a time.
+/// The result of loading the append-only files of a generation (a base and the files that follow
+/// it) up to a time.
 #[derive(Default)]
 struct Done {
     /// The names of the append-only files that were loaded.
@@ -279,7 +280,7 @@ impl Done {
     }
 }
 
-/// A file of the generation that is to be loaded.
+/// An append-only file that is to be loaded, with its length.
 struct Listed<'m> {
     part: &'m Part,
     path: PathBuf,
@@ -287,7 +288,8 @@ struct Listed<'m> {
     len_bytes: Option<u64>,
 }
 
-/// Loads the files of a generation up to the time `until_s`.
+/// Loads the append-only files of a generation (a base and the files that follow it) up to the time
+/// `until_s`.
 fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Result<Done, FileError> {
     let listed = |part| {
         let path = folder.join(&Part::clone(part).name);

@@ -131,7 +131,7 @@ impl ReadFacts {
 pub type StartThread = fn(&Arc<Shared>) -> Result<(), String>;
 
 /// The replication stream during the load at the start of the server. It continues from the point
-/// that the file states.
+/// that the loaded file states.
 pub struct StreamDuringLoad<'s> {
     shared: &'s Arc<Shared>,
     start_thread: StartThread,

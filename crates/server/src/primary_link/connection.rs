@@ -47,7 +47,8 @@ impl From<LinkError> for LinkEnd {
     }
 }
 
-/// The parts of the thread `primary-link` that its connection uses.
+/// The event loop and the mailbox of the thread `primary-link`, which a connection uses, and the
+/// state that all threads of the server share.
 pub(super) struct Parts<'t> {
     pub shared: &'t Arc<Shared>,
     pub net: &'t mut EventLoop,
@@ -146,7 +147,8 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Prepares the input buffer for a request of at least `len_bytes` bytes.
+    /// Prepares the input buffer for a request of the replication stream of at least `len_bytes`
+    /// bytes.
     pub fn expect_input(&mut self, len_bytes: usize) {
         self.net.expect_input(self.conn, len_bytes);
     }
@@ -168,7 +170,7 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Restarts the time within which the primary must send something.
+    /// Restarts the time (`repl-timeout`) within which the primary must send something.
     pub fn restart_timeout(&mut self) {
         self.last_io = Instant::now();
     }
@@ -199,8 +201,8 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Waits as [`poll`](Self::poll) does, for a caller that cannot use the received bytes at
-    /// present. Does not fail only because the primary has finished sending.
+    /// Sends the queued bytes, and waits at most `wait` for new bytes, for a caller that cannot use
+    /// the received bytes at present. Does not fail only because the primary has finished sending.
     ///
     /// # Errors
     /// The reason for which the link must end.

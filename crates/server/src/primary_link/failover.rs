@@ -83,8 +83,8 @@ pub fn before_end(shared: &Arc<Shared>, is_wanted: impl Fn() -> bool) {
     }
 }
 
-/// Ends failover `number` without success, as [`abort_number`] does. The calling thread is outside
-/// the gate that guards the keyspace.
+/// Ends the failover without success, if its number is `number`. The calling thread is outside the
+/// gate that guards the keyspace.
 fn abort_from_outside(shared: &Arc<Shared>, number: u64) {
     let outbox = Outbox::default();
     shared.engine.gate.exclusive(|alone| abort_number(shared, alone, (number, ABORTED), &outbox));
@@ -101,9 +101,9 @@ pub fn start(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
     std::thread::Builder::new().name("failover".to_owned()).spawn(body).map(drop)
 }
 
-/// Waits until a replica has acknowledged all changes or the deadline has passed, and then calls
-/// [`act`]. Returns false once failover `number` has ended, otherwise true: the caller calls it
-/// again.
+/// Waits until a replica has acknowledged all changes or the deadline has passed, and then performs
+/// the next step of failover `number` ([`act`]). Returns false once failover `number` has ended,
+/// otherwise true: the caller calls it again.
 fn await_sync(shared: &Arc<Shared>, number: u64) -> bool {
     let replication = &shared.replication;
     if shared.stopping.load(Acquire) {
@@ -166,7 +166,9 @@ pub fn abort(shared: &Arc<Shared>, alone: &Exclusive, reason: &str, outbox: &Out
     was_on
 }
 
-/// Ends the failover as [`abort`] does, if its number is `number`.
+/// Ends the failover without success, for `reason`, if its number is `number`. If this server has
+/// become a replica by it, makes the server a primary again. The caller is the exclusive owner of
+/// the keyspace.
 pub fn abort_number(shared: &Arc<Shared>, alone: &Exclusive, (number, reason): (u64, &str), outbox: &Outbox) {
     let aborted = shared.replication.failover.lock().abort_number(number, reason);
     aborted.into_iter().for_each(|aborted| end_aborted(shared, alone, aborted, outbox));

@@ -31,8 +31,8 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 const UNWRITABLE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The maximum number of log lines about failed commands for each link.
 const ERRORS_LOGGED_MAX: u64 = 100;
-/// The minimum number of missing bytes of an incomplete request for which the input buffer grows to
-/// the size of the request at once.
+/// The minimum number of missing bytes of an incomplete request of the replication stream for which
+/// the input buffer grows to the size of the request at once.
 const EXPECTED_LEN_BYTES_MIN: usize = 64 << 10;
 
 /// The receiver of the applied bytes of the replication stream: it appends them to the backlog and
@@ -40,8 +40,8 @@ const EXPECTED_LEN_BYTES_MIN: usize = 64 << 10;
 struct Receiver<'s> {
     shared: &'s Shared,
     offsets: StreamOffsets,
-    /// The offsets before a GETACK of the primary that is not answered yet; `None` if there is
-    /// none.
+    /// The offsets in the replication stream before a GETACK of the primary that is not answered
+    /// yet; `None` if there is none.
     asked: Option<StreamOffsets>,
     failures: u64,
     /// The time of the last log line about commands applied in spite of disk errors; `None` before

@@ -30,7 +30,7 @@ use crate::shared::Shared;
 const MESSAGES_MAX: usize = 64;
 /// The time between two attempts to open the link to the primary, if the link was not up before.
 const RETRY: Duration = Duration::from_secs(1);
-/// The time between two checks while the server loads its own data at the start.
+/// The time between two checks whether the server has loaded its own data at the start.
 const LOADING_TICK: Duration = Duration::from_millis(20);
 /// The longest sleep of the thread while the server is a primary.
 const IDLE: Duration = Duration::from_secs(1);

@@ -333,7 +333,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Handles the requests that a replica has sent on `conn`: acknowledgements and signs of life.
+    /// Handles the requests that a replica has sent on `conn`. Records the offsets in
+    /// acknowledgements. All other requests only show that the replica is alive.
     fn received(&mut self, conn: ConnId) {
         let Some(&client) = self.clients.get(&conn) else { return };
         let Some(link) = self.links.get_mut(&client) else { return };

@@ -15,7 +15,8 @@ use super::spool::SpoolReader;
 pub enum Message {
     /// A connection that an I/O thread hands over, with the synchronisation request of its client.
     Adopt(Box<Arrival>),
-    /// The notice that the backlog or a spool has new bytes, or that the thread must end.
+    /// The notice that the backlog or the spool of a snapshot has new bytes, or that the thread
+    /// must end.
     Feed,
     /// The result of the attempt to start a snapshot.
     SyncBegun(Result<Begun, NotBegun>),

@@ -64,7 +64,8 @@ pub struct Replication {
     /// The handle of the thread `repl`, which is joined when the server ends. The lock is also held
     /// during its start.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// True if the thread `repl` was notified of new bytes or kills and has not handled them yet.
+    /// True if the thread `repl` was notified of new bytes or of replicas to disconnect, and has
+    /// not handled them yet.
     pub(crate) notified: AtomicBool,
     /// The number of connections of the thread `repl`. They count towards `maxclients`.
     pub link_count: AtomicUsize,

@@ -49,12 +49,12 @@ impl Limits {
     }
 }
 
-/// The divisor of the data's size in memory that gives a spool's [`Limits::memory_bytes`], between
-/// its two bounds.
+/// The divisor of the data's size in memory that gives the number of bytes which a spool keeps in
+/// memory, between its two bounds.
 const DATA_PARTS: usize = 64;
-/// The lower bound of [`Limits::memory_bytes`].
+/// The lower bound of the number of bytes that a spool keeps in memory.
 const MEMORY_BYTES_MIN: usize = 4 << 20;
-/// The upper bound of [`Limits::memory_bytes`].
+/// The upper bound of the number of bytes that a spool keeps in memory.
 const MEMORY_BYTES_MAX: usize = 32 << 20;
 
 /// The count of the bytes that the blocks of all spools of a server take in memory, including those

@@ -37,7 +37,8 @@ pub struct CachedScript {
     is_loaded: AtomicBool,
     /// True if the script was removed from the cache.
     is_removed: AtomicBool,
-    /// The observations from earlier runs of the script, which speed up later runs.
+    /// The results of earlier runs of the script, which determine if the next run needs the whole
+    /// keyspace.
     pub learned: Learned,
     /// The value of [`ScriptCache::clock`] when the script was last used.
     used: AtomicU64,

@@ -38,7 +38,8 @@ pub struct LoadedFunction {
     pub library: Arc<LoadedLibrary>,
     /// The description with which the library registered the function.
     pub info: Arc<FunctionInfo>,
-    /// The observations from earlier runs of the function, which speed up later runs.
+    /// The results of earlier runs of the function, which determine if the next run needs the whole
+    /// keyspace.
     pub learned: Arc<Learned>,
 }
 
@@ -147,8 +148,9 @@ impl Functions {
         }
     }
 
-    /// Makes this thread's libraries of functions equal to the shared list of source texts: loads
-    /// the new texts and removes the other libraries. Logs texts that do not load.
+    /// Makes the loaded libraries of functions, which all threads share, equal to the list of
+    /// source texts: loads the new texts and removes the other libraries. Logs texts that do not
+    /// load.
     fn take_over(&self, persistence: &Persistence) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         let sources = persistence.functions();
@@ -206,7 +208,7 @@ impl Functions {
     }
 
     /// Handles FUNCTION DELETE. Returns true if the library existed; then it is removed, and `note`
-    /// is called as by [`load`](Self::load).
+    /// is called before other threads can see the change.
     pub fn delete(&self, persistence: &Persistence, name: &[u8], note: impl FnOnce()) -> bool {
         drop(self.read(persistence));
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
@@ -218,7 +220,8 @@ impl Functions {
         found
     }
 
-    /// Handles FUNCTION FLUSH: removes all libraries. Calls `note` as [`load`](Self::load) does.
+    /// Handles FUNCTION FLUSH: removes all libraries. Calls `note` after the change and before
+    /// other threads can see it.
     pub fn flush(&self, persistence: &Persistence, note: impl FnOnce()) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         *loaded = Loaded::default();
@@ -227,7 +230,7 @@ impl Functions {
     }
 
     /// Handles FUNCTION RESTORE: adds all libraries of `sources`, or none after an error. Calls
-    /// `note` as [`load`](Self::load) does.
+    /// `note` after the change and before other threads can see it.
     ///
     /// # Errors
     /// The reply for the client.
@@ -277,14 +280,14 @@ fn warn_left_out(error: &CommandError) {
     tracing::warn!(error = %line.escape_ascii(), "cannot load a library of functions from the data file");
 }
 
-/// The commands that a library's code can call while the library is loaded: none. The host also
-/// limits the run time of this code.
+/// The host of a library's code while the library is loaded. The code can call no commands, and its
+/// run time is limited.
 pub struct Loader {
     since: Instant,
 }
 
 impl Loader {
-    /// Creates a host whose time limit ([`LOADING_TIME_MAX`]) begins now.
+    /// Creates a host of a library's code whose time limit ([`LOADING_TIME_MAX`]) begins now.
     pub fn now() -> Self {
         Self { since: Instant::now() }
     }

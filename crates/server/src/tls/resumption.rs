@@ -15,11 +15,12 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets, StoresServerSessio
 /// Maximum number of stored sessions. `tls-session-cache-size 0`, which means no limit in Redis,
 /// uses this number too.
 const SESSIONS_MAX: usize = 1 << 20;
-/// Number of tickets that a TLS 1.3 client receives with each handshake. One is enough: the next
-/// handshake gives the client a new ticket.
+/// Number of session tickets that a TLS 1.3 client receives with each handshake. One is enough: the
+/// next handshake gives the client a new ticket.
 const TICKETS: usize = 1;
 
-/// The keys of tickets and the stored sessions of a server. Clones of this value share them.
+/// The keys of a server's session tickets, and the TLS sessions that the server has stored. Clones
+/// of this value share them.
 #[derive(Clone, Debug)]
 pub struct Resumption {
     tickets: Arc<Tickets>,
@@ -61,8 +62,8 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The tickets of rustls, whose keys change every six hours. Each ticket contains its creation
-/// time.
+/// The producer of session tickets, based on that of rustls, whose keys change every six hours.
+/// Each ticket contains its creation time.
 struct Tickets {
     inner: Arc<dyn ProducesTickets>,
     timeout_s: u32,
@@ -96,7 +97,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// The stored sessions by their identifiers. The lock is a leaf.
+/// The stored TLS sessions by their identifiers. The lock is a leaf.
 struct Sessions {
     kept: Mutex<CachedSession>,
     count_max: usize,
@@ -106,8 +107,8 @@ struct Sessions {
 #[derive(Default)]
 struct CachedSession {
     by_id: HashMap<Vec<u8>, (u64, Vec<u8>)>,
-    /// The identifiers in the order in which their sessions were stored. They include those of
-    /// sessions that were removed.
+    /// The identifiers of the TLS sessions, in the order in which the sessions were stored. They
+    /// include those of sessions that were removed.
     order: VecDeque<Vec<u8>>,
 }
 

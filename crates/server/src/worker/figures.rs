@@ -9,9 +9,9 @@ use engine::session::Session;
 
 use super::Engine;
 
-/// Adds the activity of one visit to a client's statistics: requests run, bytes of input and bytes
-/// of output. Only the client's own thread writes the statistics, so plain loads and stores
-/// suffice.
+/// Adds the activity of one visit (the run of a connection's requests in a batch) to a client's
+/// statistics: requests run, bytes of input and bytes of output. Only the client's own thread
+/// writes the statistics, so plain loads and stores suffice.
 #[inline]
 pub(super) fn note_activity(
     engine: &Engine<'_>,

@@ -34,9 +34,9 @@ use crate::shared::ReplyWaits;
 /// buffer.
 const PARTS_PER_CONN_MAX: u32 = 16;
 
-/// The key of a held part: the log position that its output shows, and the number of the part.
-/// Parts are released in the order of their keys. Of two parts with the same position, the older
-/// one has the smaller number.
+/// The key of a part, a held-back piece of output: the log position that the output shows, and the
+/// number of the part. Parts are released in the order of their keys. Of two parts with the same
+/// position, the older one has the smaller number.
 type PartKey = (u64, u64);
 
 /// The output of an I/O thread's connections that is held back until the change log has released
@@ -47,14 +47,15 @@ pub(super) struct ReleaseQueue {
     marks: Vec<Mark>,
     /// The largest log position among this turn's marks, for each [`Level`]; 0 without marks.
     marked: Released,
-    /// The held parts of output, for each [`Level`], in the order of their keys.
+    /// The held-back pieces of output (parts), for each [`Level`], in the order of their keys.
     parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
     /// The number that the next held-back part of output gets.
     next_number: u64,
-    /// The number of held parts and the last part of each connection, by the connection's index.
+    /// The number of held-back pieces of output (parts) and the last part of each connection, by
+    /// the connection's index.
     conns: Vec<HeldConn>,
-    /// The log position, for each [`Level`], whose release wakes this thread; `None` if no part of
-    /// the level is held.
+    /// The log position, for each [`Level`], whose release wakes this thread; `None` if no output
+    /// of the level is held back.
     awaited_positions: [Option<u64>; Level::ALL.len()],
 }
 
@@ -85,7 +86,8 @@ struct Part {
     since: Instant,
 }
 
-/// The number of held parts of one connection, with the [`Level`] and the key of its last part.
+/// The number of held-back pieces of output (parts) of one connection, with the [`Level`] and the
+/// key of its last part.
 #[derive(Clone, Copy, Default)]
 struct HeldConn {
     generation: u32,
@@ -101,9 +103,9 @@ impl ReleaseQueue {
         self.marks.is_empty() && self.parts.iter().all(BTreeMap::is_empty)
     }
 
-    /// Marks a client's output behind the first `from_bytes` of its queue: it shows changes up to
-    /// the last log position that the client has seen. Does nothing if the change log has already
-    /// released that position.
+    /// Marks a client's output after the first `from_bytes` bytes of its queue: it shows changes up
+    /// to the last log position that the client has seen. Does nothing if the change log has
+    /// already released that position.
     #[inline]
     pub(super) fn mark_observed(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
         let position = session.observed_position();
@@ -112,8 +114,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Marks the output of `conn` behind the first `from_bytes` of its queue. It shows changes up
-    /// to `position`, which has not reached `level`.
+    /// Marks the output of `conn` after the first `from_bytes` bytes of its queue. It shows changes
+    /// up to `position`, which has not reached `level`.
     #[cold]
     pub(super) fn mark(&mut self, conn: ConnId, from_bytes: usize, (position, level): (u64, Level)) {
         self.marked.raise(level, position);
@@ -125,10 +127,10 @@ impl ReleaseQueue {
         }
     }
 
-    /// Holds back the marked output whose positions are not released, and releases the held parts
-    /// whose positions are. Called after the log was merged and before the flush. Returns the
-    /// longest time for which a part was held that this call released; `None` if there was none.
-    /// The thread is woken when the next part can be released.
+    /// Holds back the marked output whose positions are not released, and releases held-back pieces
+    /// of output (parts) whose positions are. Called after the log was merged and before the flush.
+    /// Returns the longest time for which a part was held that this call released; `None` if there
+    /// was none. The thread is woken when the next part can be released.
     #[inline(never)]
     pub(super) fn end_turn(
         &mut self,
@@ -158,9 +160,9 @@ impl ReleaseQueue {
         self.parts.iter().map(BTreeMap::len).sum()
     }
 
-    /// Releases the parts of `level` whose positions are released. Requests that I/O thread
-    /// `thread` is woken when the position of the next part is released. Returns the longest time
-    /// for which a released part was held; `None` if there was none.
+    /// Releases the held-back pieces of output (parts) of `level` whose positions are released.
+    /// Requests that I/O thread `thread` is woken when the position of the next part is released.
+    /// Returns the longest time for which a released part was held; `None` if there was none.
     fn release_level(
         &mut self,
         level: Level,
@@ -187,8 +189,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Turns the marked output into held parts. Does not hold output whose position is already
-    /// released, unless its connection has another held part.
+    /// Turns the marked output into parts, which are held back. Does not hold output whose position
+    /// is already released, unless its connection has another held part.
     fn hold_marked(&mut self, outputs: &mut Outputs, log: &ChangeLog, now: Instant) {
         let first_number = self.next_number;
         self.marked = Released::at(0);
@@ -220,9 +222,9 @@ impl ReleaseQueue {
         }
     }
 
-    /// Releases all parts of `level` with log positions up to `released`, included. Returns the
-    /// longest time for which one of them was held; `None` if there was none. O(parts released ×
-    /// log parts).
+    /// Releases all held-back pieces of output (parts) of `level` with log positions up to
+    /// `released`, included. Returns the longest time for which one of them was held; `None` if
+    /// there was none. O(parts released × log parts).
     fn release(
         &mut self,
         level: Level,

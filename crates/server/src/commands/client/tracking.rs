@@ -88,8 +88,8 @@ fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<TrackingOpt
     Ok(wish)
 }
 
-/// Checks that the options are compatible with each other and with the client's current tracking
-/// mode.
+/// Checks that the options of CLIENT TRACKING are compatible with each other and with the client's
+/// current tracking mode.
 fn check(wish: &TrackingOptions<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let now = ctx.session.info.tracking.mode();
     let refuse = |line| Err(CommandError::Line(line));

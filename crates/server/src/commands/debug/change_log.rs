@@ -119,8 +119,9 @@ fn detach_all(ctx: &mut ServerCtx<'_, '_, '_>) {
     });
 }
 
-/// Confirms all changes so far for all readers except that of the append-only file. `released`
-/// converts the last log position to the positions to confirm.
+/// Confirms all changes so far for all readers except that of the append-only file. `released` gets
+/// the position of the last change, and returns the confirmation: the changes up to this position
+/// are written, or also synced.
 fn confirm(ctx: &mut ServerCtx<'_, '_, '_>, released: fn(u64) -> Released) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
     // Every drawn position is in a buffer, and `readers` merges the buffers.

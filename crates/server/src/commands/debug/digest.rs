@@ -136,7 +136,8 @@ impl Digest {
         }
     }
 
-    /// Mixes the elements of a vector set in any order. Redis mixes nothing.
+    /// Mixes the elements of a vector set into the digest. The order of the elements does not
+    /// matter. Redis mixes nothing for a vector set.
     fn mix_vectors(&mut self, index: &VectorIndex) {
         for slot in index.slots() {
             let raw = index.raw(slot);

@@ -10,7 +10,7 @@ use keyspace::Key;
 
 use crate::context::ServerCtx;
 
-/// Time between two checks of the clock and of a kill request.
+/// Time between two checks of the simulated script: is its time over, or has a client killed it?
 const STEP: Duration = Duration::from_millis(1);
 
 /// Handles DEBUG SCRIPT-STANDIN milliseconds SCRIPT|FUNCTION [key ...]. Holds the locks of the

@@ -14,7 +14,7 @@ const WASTE_BYTES_MIN: u64 = 10 << 20;
 /// buffers.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
-/// The input of the report in addition to [`MemoryFigures`].
+/// The input of MEMORY DOCTOR's report in addition to [`MemoryFigures`].
 #[derive(Clone, Copy, Debug)]
 pub struct DoctorInput {
     /// Number of connected clients.

@@ -131,7 +131,8 @@ pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
 )
 .typed();
 
-/// True if keys are moved in memory while fragmentation is above the thresholds.
+/// True if keys are moved in memory while fragmentation is above `active-defrag-ignore-bytes` and
+/// `active-defrag-threshold-lower`.
 pub static ACTIVEDEFRAG: Handle<bool> =
     Opt::flag("activedefrag", "no", "Move keys and short values in memory to reduce fragmentation.").typed();
 
@@ -162,7 +163,8 @@ pub static ACTIVE_DEFRAG_THRESHOLD_UPPER: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The share of a core's time, in percent, that defragmentation takes at the lower threshold.
+/// The share of a core's time, in percent, that defragmentation takes when fragmentation is at
+/// `active-defrag-threshold-lower`.
 pub static ACTIVE_DEFRAG_CYCLE_MIN: Handle<u64> = Opt::integer(
     "active-defrag-cycle-min",
     "1",
@@ -171,7 +173,8 @@ pub static ACTIVE_DEFRAG_CYCLE_MIN: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The share of a core's time, in percent, that defragmentation takes at the upper threshold.
+/// The share of a core's time, in percent, that defragmentation takes when fragmentation is at
+/// `active-defrag-threshold-upper`.
 pub static ACTIVE_DEFRAG_CYCLE_MAX: Handle<u64> = Opt::integer(
     "active-defrag-cycle-max",
     "25",

@@ -170,7 +170,8 @@ pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// The file with the public keys of the identity provider; empty for no file.
+/// The file with the public keys that verify the tokens of the identity provider (OpenID Connect);
+/// empty for no file.
 pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
     "oidc-keys-file",
     "",
@@ -180,7 +181,8 @@ pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// The URL from which the public keys of the identity provider are fetched; empty for none.
+/// The URL from which the server fetches the public keys that verify the tokens of the identity
+/// provider (OpenID Connect); empty for none.
 pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
     "oidc-keys-url",
     "",
@@ -202,7 +204,8 @@ pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// The seconds after which the public keys are fetched again from [`OIDC_KEYS_URL`].
+/// The seconds after which the public keys of the identity provider are fetched again from
+/// [`OIDC_KEYS_URL`].
 pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
     "oidc-keys-refresh",
     "300",
@@ -223,7 +226,7 @@ pub static OIDC_ISSUER: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The audiences, of which a token must name one to be accepted.
+/// The audiences of accepted tokens (OpenID Connect): a token must name one of them.
 pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
     "oidc-audience",
     Kind::Words(&words::NAMES),
@@ -234,7 +237,7 @@ pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
 .at_start()
 .typed();
 
-/// The claim of a token that names the user.
+/// The claim of a token (OpenID Connect) that names the user to log in.
 pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
     "oidc-user-claim",
     "sub",
@@ -244,7 +247,8 @@ pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The prefix of user names: a user's name is this prefix followed by the value of the claim.
+/// The prefix of the user names in tokens (OpenID Connect): a user's name is this prefix followed
+/// by the value of the claim `oidc-user-claim`.
 pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
     "oidc-user-prefix",
     "",

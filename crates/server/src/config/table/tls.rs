@@ -81,13 +81,13 @@ pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// The file of the private key of [`CLIENT_CERT_FILE`].
+/// The file of the private key of the certificate in [`CLIENT_CERT_FILE`].
 pub static CLIENT_KEY_FILE: Handle<Path> =
     Opt::file("tls-client-key-file", "", "The file with the private key of `tls-client-cert-file`.")
         .on_change(LOAD)
         .typed();
 
-/// The password of [`CLIENT_KEY_FILE`].
+/// The password of the private key in [`CLIENT_KEY_FILE`].
 pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> = Opt::text(
     "tls-client-key-file-pass",
     "",
@@ -162,7 +162,7 @@ pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
 pub static REPLICATION: Handle<bool> =
     Opt::flag("tls-replication", "no", "Encrypt connections to the primary.").on_change(LOAD).typed();
 
-/// `tls-cluster`: true if connections to other nodes are encrypted.
+/// `tls-cluster`: true if the connections that MIGRATE opens to other servers are encrypted.
 pub static CLUSTER: Handle<bool> = Opt::flag(
     "tls-cluster",
     "no",

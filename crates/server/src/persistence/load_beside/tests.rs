@@ -12,7 +12,8 @@ use crate::persistence::primary_snapshot::tests::{
     AOF, Held, Link, NO_SAVE, Tested, check_restarts, copy, info, primary, replica, run,
 };
 
-/// Loads a snapshot. Returns the result, and the steps of [`Takeover`] that were called.
+/// Loads a snapshot. Returns the result, and the steps of the replacement ([`Takeover`]) that were
+/// called.
 fn load_for<S: ByteSource>(
     shared: &Arc<Shared>,
     mut link: Link,

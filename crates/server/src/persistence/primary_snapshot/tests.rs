@@ -34,7 +34,7 @@ impl<S> Takeover<S> for Link {
     }
 }
 
-/// A source that stops in the middle until the test lets it continue.
+/// A source of a snapshot's bytes that stops in the middle until the test lets it continue.
 pub(in crate::persistence) struct Held {
     bytes: Vec<u8>,
     at: usize,
