@@ -26,7 +26,7 @@ const REQUESTS: &str = "SORT key:1 STORE other:1|SORT key:1 STORE key:2 STORE ot
     LCS key:1 other:1|MSETNX key:1 1 other:1 2|PFMERGE other:1 key:1|BITOP AND other:1 key:1|SELECT 0|SELECT 1|\
     ZRANGESTORE other:1 key:1 0 1|GEOSEARCHSTORE other:1 key:1 FROMMEMBER m BYRADIUS 1 m|DEBUG OBJECT x|WATCH key:1 other:1";
 
-/// Lists of rules to test, in addition to those for single categories and subcommands.
+/// Lists of ACL rules to test, in addition to those for single categories and subcommands.
 const RULES: &[&str] = &[
     "-@all",
     "+@all",

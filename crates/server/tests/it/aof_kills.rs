@@ -70,7 +70,8 @@ impl Options {
     }
 }
 
-/// The numbers of certain writes of a client.
+/// The numbers of a client's last write that was sent, the last one that was acknowledged, and the
+/// last one that must be in the append-only file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The number of the last write that was sent.

@@ -8,7 +8,7 @@ use testkit::{Client, Value};
 
 use crate::support::{connect_on, info, on_each_back_end};
 
-/// The I/O thread of the stand-in's client.
+/// The I/O thread of the client that runs the simulated script (the stand-in).
 const SCRIPT: usize = 1;
 /// The I/O thread of the observed clients.
 const OTHERS: usize = 0;
@@ -20,7 +20,8 @@ pub const BUSY_FUNCTION: &str =
 pub const ABORTED: &str = "EXECABORT Transaction discarded because of: BUSY Redis is busy running a script. You \
                        can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// Duration of the stand-in in milliseconds. It is longer than any test: the stand-in is killed.
+/// Duration of the simulated script (the stand-in) in milliseconds. It is longer than any test,
+/// which kills the script.
 const LONG_MS: &str = "600000";
 
 pub fn send(client: &mut Client, words: &str) {
@@ -45,15 +46,15 @@ pub fn expect_error(client: &mut Client, words: &str, error: &str) {
     assert_eq!(ask(client, words), Value::Error(error.into()), "{words}");
 }
 
-/// A stand-in that is running and counts as busy.
+/// A simulated script (a stand-in) that is running and counts as busy.
 struct Busy {
     script: Client,
 }
 
 impl Busy {
-    /// Starts a stand-in with the keys in `kind_and_keys`, or for the whole keyspace if there are
-    /// none. Waits until it is busy. `others` is a client on another thread, and `key` is a key of
-    /// the stand-in.
+    /// Starts a simulated script (a stand-in) with the keys in `kind_and_keys`, or for the whole
+    /// keyspace if there are none. Waits until it is busy. `others` is a client on another thread,
+    /// and `key` is a key of the stand-in.
     fn start(server: &Server, others: &mut Client, kind_and_keys: &str, key: &str) -> Self {
         ask(others, "CONFIG SET busy-reply-threshold 20");
         let mut script = connect_on(server, SCRIPT);
@@ -65,7 +66,7 @@ impl Busy {
         Self { script }
     }
 
-    /// Kills the stand-in and waits until it has ended.
+    /// Kills the simulated script (the stand-in) and waits until it has ended.
     fn kill(mut self, others: &mut Client) {
         expect(others, "SCRIPT KILL", "OK");
         let ended = self.script.read().expect("a reply");

@@ -12,7 +12,8 @@ use testkit::{Client, Protocol, Value, peer};
 
 use crate::support;
 
-/// The lines of facts about each command, by its name.
+/// Lines of text that describe each command, made from COMMAND DOCS and COMMAND INFO, by the
+/// command's name.
 type Facts = BTreeMap<String, Vec<String>>;
 
 /// The lines of Saker that differ from Redis: each with its command and the line of Redis, or an
@@ -98,8 +99,8 @@ fn is_later(version: &str) -> bool {
     (numbers.next(), numbers.next()) > (Some(8), Some(0))
 }
 
-/// Adds one line for each argument, followed by the lines of its parts. Leaves out arguments of
-/// later versions.
+/// Adds a line for each argument in a reply of COMMAND DOCS, followed by the lines of the arguments
+/// nested in it. Leaves out arguments of later versions than Redis 8.0.
 fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
     for arg in parts(list) {
         let field = |wanted: &str| pairs(arg).iter().find(|(name, _)| text(name) == wanted).map(|(_, it)| it);
@@ -124,7 +125,7 @@ fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// Adds the facts that COMMAND DOCS states: the fields in their order, and the versions of
+/// Adds the lines for a reply of COMMAND DOCS: the fields in their order, and the versions of
 /// histories.
 fn add_docs(docs: &Value, facts: &mut Facts) {
     for (name, doc) in pairs(docs) {
@@ -163,7 +164,7 @@ fn add_docs(docs: &Value, facts: &mut Facts) {
     }
 }
 
-/// Adds the facts that COMMAND INFO states about commands, without those about their subcommands.
+/// Adds a line for each command and subcommand in a reply of COMMAND INFO.
 fn add_infos(infos: &Value, facts: &mut Facts) {
     for info in parts(infos) {
         let [name, fields @ .., subcommands] = parts(info) else { panic!("nothing told") };

@@ -1,8 +1,8 @@
-//! Limits of the server memory that a client can use, each tested at the limit.
-//! docs/operations.md has the table of all limits. Other files test further limits. `hostile.rs`:
-//! unread replies and queued transactions. `subscribers.rs`: published messages.
-//! `tracking_bounds.rs`: tracked keys. `memory.rs`: data and values to be freed. `blocking.rs`:
-//! kills. `tests/cmd/slowlog.resp`: the slow log. net's `descriptors.rs`: descriptors.
+//! Limits of the server memory that a client can use, each tested at the limit. docs/operations.md
+//! has the table of all limits. Other files test further limits. `hostile.rs`: unread replies and
+//! queued transactions. `subscribers.rs`: published messages. `tracking_bounds.rs`: tracked keys.
+//! `memory.rs`: data and values to be freed. `blocking.rs`: kills. `tests/cmd/slowlog.resp`: the
+//! slow log. net's `descriptors.rs`: file descriptors.
 
 use server::Server;
 use testkit::{Client, Value};

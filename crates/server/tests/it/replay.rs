@@ -40,7 +40,8 @@ const COMMANDS: usize = 1200;
 /// The words of a request.
 type Words = Vec<Vec<u8>>;
 
-/// A host of the engine with SELECT, the only host command in a file.
+/// A host of the engine that runs SELECT, the only command in an append-only file that the engine
+/// passes to its host.
 struct SelectHost;
 
 impl Host for SelectHost {
@@ -192,8 +193,8 @@ fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, Stri
     (of_keyspace(&shared.keyspace), errors)
 }
 
-/// Replays `file` like [`replay`], but with each lane on its own thread. Returns the resulting
-/// data.
+/// Replays the append-only file `file` in `lanes` lanes, each of them on its own thread. Returns
+/// the resulting data.
 fn replay_on_threads(file: &[u8], lanes: usize) -> Contents {
     let (shared, clock) = engine();
     clock.advance(Duration::from_secs(500_000));

@@ -96,8 +96,8 @@ fn without_empty_transactions(lines: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Returns the commands of a replication stream as [`lines`] does. Each has its database in front,
-/// so SELECT is left out.
+/// Returns the commands of a replication stream up to the one with [`END`], one per line. Each has
+/// its database in front, so SELECT is left out.
 fn effects(stream: &[u8]) -> Vec<String> {
     let (mut selected, mut effects) = (String::new(), Vec::new());
     for line in lines(stream) {

@@ -271,7 +271,8 @@ impl Watched {
         self.fail_over_with(old, &[])
     }
 
-    /// Does the work of [`Self::fail_over_from`], with the additional words `words` in the request.
+    /// Requests, with the additional words `words`, that the first Sentinel replaces the primary
+    /// `old`, until another server is the primary. Returns the index of the new primary.
     fn fail_over_with(&self, old: usize, words: &[&str]) -> usize {
         let mut sentinel = self.sentinels[0].connect();
         let is_replaced = happens(|| {

@@ -23,7 +23,7 @@ const BASE: &str = "appendonlydir/appendonly.aof.1.base.rdb";
 const INCR: &str = "appendonlydir/appendonly.aof.1.incr.aof";
 /// A file that only a manifest with history names: a rewrite has replaced the file.
 const HISTORY: &str = "appendonlydir/appendonly.aof.9.incr.aof";
-/// A file of the folder that no manifest names.
+/// A file in the folder of the append-only files that no manifest names.
 const UNNAMED: &str = "appendonlydir/appendonly.aof.2.base.rdb";
 const SNAPSHOT: &str = "dump.rdb";
 /// The append-only file of Redis 6 and earlier.

@@ -157,8 +157,8 @@ pub fn ask(client: &mut Client, line: &str) -> String {
     notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
 }
 
-/// Sends commands one after the other and compares their replies with the expected ones; see
-/// [`ask`].
+/// Sends commands one after the other and compares their replies with the expected ones, in the
+/// notation of the scripts in tests/cmd.
 pub fn check(client: &mut Client, steps: &[(&str, &str)]) {
     for (line, expected) in steps {
         assert_eq!(ask(client, line), *expected, "{line}");

@@ -1,6 +1,6 @@
-//! The memory and the lifetime of tracking data. Readers are removed with their clients, and the
-//! number of tracked keys obeys its limit. Keys that `maxmemory` evicts at the end of a turn are
-//! invalidated in that turn.
+//! The memory and the lifetime of tracking data. A client that has ended is removed from the
+//! readers of its tracked keys, and the number of tracked keys obeys its limit. Keys that
+//! `maxmemory` evicts at the end of a turn are invalidated in that turn.
 
 use resp::Protocol;
 use server::Server;

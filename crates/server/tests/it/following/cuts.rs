@@ -14,7 +14,8 @@ use super::data::LOADS;
 use super::{Kind, Node, kinds, runs_all, seed};
 use crate::replication::cuts::{write_snapshot, write_stream};
 
-/// Number of cuts of the links to one primary. The second number is for `SAKER_FOLLOWING=all`.
+/// Number of cuts of the links to one primary. `SAKER_FOLLOWING=all` cuts [`CUTS_OF_LONG_RUNS`]
+/// times.
 const CUTS: usize = 16;
 const CUTS_OF_LONG_RUNS: usize = 1000;
 

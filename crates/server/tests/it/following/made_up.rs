@@ -15,7 +15,7 @@ pub struct MadeUpPrimary {
     shared: Arc<Shared>,
 }
 
-/// The state that all connections of the primary share.
+/// The state that all connections of the simulated primary share.
 struct Shared {
     snapshot: Vec<u8>,
     written: Mutex<Written>,
@@ -125,7 +125,8 @@ fn request(from: &mut impl BufRead) -> Option<Vec<String>> {
         .collect()
 }
 
-/// Reads a line with a mark and a number.
+/// Reads a line of a request: a type byte (`*` or `$`), then a number. Returns the number; `None` if
+/// the line has none.
 fn number(from: &mut impl BufRead) -> Option<usize> {
     let mut line = String::new();
     from.read_line(&mut line).ok()?;

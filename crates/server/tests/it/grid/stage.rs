@@ -102,7 +102,8 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// Sends a request without waiting for its reply; see [`words`].
+    /// Sends the request `line`, whose words are separated by blanks, without waiting for its
+    /// reply.
     pub fn send(&mut self, line: &str) {
         let mut bytes = format!("*{}\r\n", words(line).len()).into_bytes();
         for word in words(line) {

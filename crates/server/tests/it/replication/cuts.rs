@@ -17,12 +17,13 @@ const CUT_MAX: u64 = 100_000;
 /// Number of times that a replica's link is cut in CI.
 const CUTS: usize = 60;
 
-/// Number of primaries whose links are cut at the same time, in CI and with `SAKER_CUTS`. The test
-/// mostly waits for reconnections, so more than one primary saves time.
+/// Number of primaries whose links are cut at the same time, in CI; with `SAKER_CUTS`,
+/// [`LANES_OF_LONG_RUNS`]. The test mostly waits for reconnections, so more than one primary saves
+/// time.
 const LANES: usize = 4;
 const LANES_OF_LONG_RUNS: usize = 16;
 
-/// Length in bytes of each incompressible value in the snapshot, and the number of these values.
+/// Length in bytes of each of the [`VALUES`] incompressible values in the snapshot.
 const VALUE_BYTES: usize = 1000;
 const VALUES: usize = 40;
 

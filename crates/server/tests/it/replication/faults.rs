@@ -11,8 +11,8 @@ use testkit::{Client, Rng, Value};
 use super::{Primary, is_without_peer, replica_of, replicas, seed};
 use crate::support::signal;
 
-/// Number of writes while the replica is stopped, the size of each value in bytes, and the number
-/// of keys.
+/// Number of writes while the replica is stopped, each of [`VALUE_BYTES`] bytes to one of [`KEYS`]
+/// keys.
 const OVERWRITES: usize = 300_000;
 const VALUE_BYTES: usize = 100;
 const KEYS: usize = 1000;
@@ -133,7 +133,7 @@ pub(crate) fn wait_for_commands(client: &mut Client, count: u64) {
     assert!(happens(|| number(client, "stats", "total_commands_processed") >= from + count));
 }
 
-/// Number of writes of big values, and the size of each in bytes. Together they exceed what the
+/// Number of writes of big values, of [`BIG_VALUE_BYTES`] bytes each. Together they exceed what the
 /// sockets buffer.
 const BIG_WRITES: usize = 1600;
 const BIG_VALUE_BYTES: usize = 64 << 10;

@@ -40,8 +40,8 @@ pub(super) fn full_sync(primary: &Primary) -> (Link, String, u64) {
     (link, id, offset)
 }
 
-/// Connects like [`full_sync`], and sends acknowledgements until the primary sends the replication
-/// stream.
+/// Connects as a replica, reads the snapshot, and sends acknowledgements until the primary sends
+/// the replication stream. Returns the link, the replication id and the offset.
 pub(super) fn online(primary: &Primary) -> (Link, String, u64) {
     let (mut link, id, offset) = full_sync(primary);
     begin_stream(primary, &mut link, offset);

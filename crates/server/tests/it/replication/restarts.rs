@@ -405,7 +405,8 @@ fn file_with(id: &str, offset: &str, records: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A record of a string, and a record of an empty list, which a load leaves out.
+/// The record of a string in an RDB file. [`EMPTY_LIST`] is that of an empty list, which a load
+/// leaves out.
 const STRING: &[u8] = b"\x00\x01k\x01v";
 const EMPTY_LIST: &[u8] = b"\x12\x01e\x00";
 

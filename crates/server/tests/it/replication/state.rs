@@ -39,7 +39,7 @@ fn names(client: &mut Client) -> Vec<String> {
     text.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
 }
 
-/// Starts a real primary with [`OPTIONS`].
+/// Starts a real primary with the options of all primaries in these tests ([`OPTIONS`]).
 fn real_primary() -> ServerProcess {
     let peer = peer::start_with(OPTIONS).expect("the peer starts");
     peer.connect().command(&["CONFIG", "SET", "repl-rdb-channel", "no"]);
