@@ -12,31 +12,31 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 /// The destination of a connection to another server, and its source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// A host name or an address.
+    /// The host name or the address of the other server.
     pub host: String,
-    /// The TCP port of the host.
+    /// The TCP port of the other server.
     pub port: u16,
-    /// The value of `bind-source-addr`.
+    /// The source address of the connection, as `bind-source-addr` states it.
     pub source: Vec<u8>,
-    /// The encryption of the connection.
+    /// The encryption of the connection to the other server.
     pub encryption: Encryption,
 }
 
 /// The encryption of a connection to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// No encryption.
+    /// The connection is not encrypted.
     None,
-    /// TLS, with the certificates of the TLS options.
+    /// The connection uses TLS, with the certificates of the TLS options.
     Tls,
 }
 
 /// A connection to another server, whose reads and writes block.
 #[derive(Debug)]
 pub enum Stream {
-    /// A connection without encryption.
+    /// A TCP connection without encryption.
     Plain(TcpStream),
-    /// An encrypted connection after its handshake.
+    /// A connection that is encrypted with TLS, after its handshake.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 

@@ -43,11 +43,11 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub shared: &'a Arc<Shared>,
     /// The settings that apply for this turn of the thread's loop.
     pub settings: &'a Settings,
-    /// The session of the calling client.
+    /// The session of the client that sent the command.
     pub session: &'a mut Session,
     /// The command's record in the command table.
     pub registered: &'static Registered,
-    /// The writer of the reply.
+    /// The writer of the command's reply.
     pub reply: Reply<'a>,
     /// The number of the thread that runs the command.
     pub thread: usize,
@@ -55,7 +55,7 @@ pub struct ServerCtx<'a, 'g, 's> {
     /// the keyspace. The command may make the access exclusive. No shard is locked when the command
     /// begins.
     pub pass: &'a mut SharedPass<'g>,
-    /// The current time, in Unix milliseconds.
+    /// The time at which the command runs, in Unix milliseconds.
     pub now_ms: i64,
     /// The random number generator of the thread.
     pub rng: &'a mut fastrand::Rng,

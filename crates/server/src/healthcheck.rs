@@ -37,9 +37,9 @@ use server::tls::settings::TlsSettings;
 /// The state of a server for which a check asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The server replies.
+    /// The check asks only for a reply of the server.
     Healthy,
-    /// The server replies and has its data: a replica is in sync.
+    /// The check asks for a reply, and for the data: a replica must be in sync with its primary.
     Ready,
 }
 
@@ -55,9 +55,9 @@ impl Asked {
     }
 }
 
-/// Maximum duration of the whole check.
+/// Maximum duration of the whole health check.
 const TIME_MAX: Duration = Duration::from_secs(3);
-/// Time after which the next address is checked in parallel.
+/// Time without a reply after which the health check also asks the next address.
 const NEXT_AFTER: Duration = Duration::from_millis(500);
 /// Maximum length of a reply in bytes: a status, an error, or the role.
 const REPLY_LEN_BYTES_MAX: usize = 64 * 1024;

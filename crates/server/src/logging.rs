@@ -38,9 +38,9 @@ use crate::log_file::LogFile;
 pub enum Format {
     /// The format of Redis: process id, role, time, level and message.
     Legacy,
-    /// `name=value` pairs.
+    /// The format logfmt: `name=value` pairs.
     Logfmt,
-    /// One JSON object per line.
+    /// The format JSON: one object per line.
     Json,
 }
 
@@ -50,7 +50,7 @@ pub enum Format {
 pub enum TimeFormat {
     /// The format of Redis: `21 Nov 2026 01:07:06.209`.
     Legacy,
-    /// ISO 8601, with milliseconds.
+    /// The format of ISO 8601, with milliseconds.
     Iso8601,
     /// Milliseconds since 1970 in UTC, as a number.
     Milliseconds,
@@ -178,7 +178,7 @@ where
     }
 }
 
-/// The value of an event's field.
+/// The value of a field of an event in the log.
 enum FieldValue {
     /// A number or a boolean, which is written without quotes.
     Plain(String),
@@ -245,7 +245,7 @@ impl Line {
         self.text(format, time_format)
     }
 
-    /// Formats the line in the given formats.
+    /// Formats the log line in the given line format and time format.
     fn text(&self, format: Format, time_format: TimeFormat) -> String {
         let time = match time_format {
             TimeFormat::Legacy => time_text(self.unix_ms),
@@ -311,7 +311,7 @@ impl Line {
         line
     }
 
-    /// Returns the level's name in `loglevel`.
+    /// Returns the name of the log line's level, as in the option `loglevel`.
     fn level_name(&self) -> &'static str {
         match self.level {
             Level::TRACE => "debug",

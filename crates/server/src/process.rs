@@ -90,9 +90,9 @@ pub fn resident_bytes() -> (u64, u64) {
 /// The permission for the kernel to use huge pages for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// Huge pages are allowed.
+    /// The kernel may use huge pages for the process.
     Allowed,
-    /// Huge pages are not allowed.
+    /// The kernel may not use huge pages for the process.
     Forbidden,
 }
 

@@ -1,4 +1,4 @@
-//! Random numbers and ids.
+//! Random numbers that clients cannot predict, and random ids.
 
 use replicate::history::ReplId;
 

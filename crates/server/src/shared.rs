@@ -187,7 +187,7 @@ pub struct Shared {
     pub backend: Backend,
     /// The addresses on which the server listens for clients. The lock is a leaf.
     pub listening: Mutex<Vec<Listening>>,
-    /// TLS certificates and settings of connections.
+    /// The TLS configuration in use, with its certificates, and the counters of TLS handshakes.
     pub tls: Tls,
     /// The id of this run: 40 hex digits.
     pub run_id: String,
@@ -199,17 +199,17 @@ pub struct Shared {
     pub migrations: ConnectionPool,
     /// The state of snapshots and of loading, and the source texts of the function libraries.
     pub persistence: Persistence,
-    /// The state of the append-only file.
+    /// The state of the append-only file: its writer, its files and its rewrites.
     pub append_only: Arc<AppendOnly>,
     /// The cache of scripts of EVAL and SCRIPT LOAD.
     pub script_cache: ScriptCache,
-    /// The libraries of FUNCTION LOAD.
+    /// The function libraries, which FUNCTION LOAD adds.
     pub functions: Functions,
     /// The clients that debug their scripts, with the threads of these scripts.
     pub debuggers: Debuggers,
-    /// The audit log.
+    /// The audit log, which records logins and commands in a file.
     pub audit: Arc<Audit>,
-    /// Delays of logins after failures.
+    /// The failed logins by address, which delay further logins.
     pub login_delays: LoginDelays,
     /// Logins by token; `None` if they are not configured.
     pub oidc: Option<Arc<Oidc>>,

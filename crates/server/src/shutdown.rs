@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 /// The options of a shutdown, from SHUTDOWN or from the configuration of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownOptions {
-    /// True if all data must be saved.
+    /// True if all data must be saved before the server ends (SAVE).
     pub saves: bool,
-    /// True if nothing may be saved.
+    /// True if no data is saved before the server ends (NOSAVE).
     pub forbids_save: bool,
     /// True if the server must end even if the data cannot be saved.
     pub by_force: bool,

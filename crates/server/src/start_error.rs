@@ -10,22 +10,22 @@ use net::UNIX_PATH_LEN_MAX;
 pub enum StartError {
     /// The server cannot listen on an address.
     Listen {
-        /// The purpose of the address.
+        /// The purpose of the address: clients or metrics.
         place: Place,
         /// The address, or the path of the Unix socket.
         address: String,
-        /// The reason, as the system reports it.
+        /// The reason why the server cannot listen, as the system reports it.
         error: io::Error,
     },
     /// The event loop of a thread cannot be set up.
     EventLoop(io::Error),
-    /// A thread cannot be started.
+    /// A thread of the server cannot be started.
     Thread(io::Error),
     /// An option is unknown or has an invalid value.
     Option {
-        /// The name of the option, as given.
+        /// The name of the option, as the user has written it.
         name: String,
-        /// The reason, as a text for the user.
+        /// The reason why the option is refused, as a text for the user.
         reason: String,
     },
     /// A word of `bind` or `metrics-bind` is neither an address nor a known host name.

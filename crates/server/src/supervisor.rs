@@ -23,12 +23,12 @@ const READY: &str = "Ready to accept connections";
 /// The supervisor that started this process and receives notifications.
 #[derive(Clone, Debug, Default)]
 pub enum Supervisor {
-    /// No supervisor is notified.
+    /// There is no supervisor to notify.
     #[default]
     None,
-    /// Upstart, which waits until the process stops itself.
+    /// The supervisor upstart, which waits until the process stops itself.
     Upstart,
-    /// systemd, with the address of its socket.
+    /// The supervisor systemd, with the address of its socket for notifications.
     Systemd(SocketAddr),
 }
 
@@ -86,8 +86,8 @@ impl Supervisor {
         }
     }
 
-    /// Reports that the process has started and loads its data. With upstart, stops the process
-    /// until upstart continues it.
+    /// Reports to the supervisor that the process has started and loads its data. With upstart,
+    /// stops the process until upstart continues it.
     pub fn loading(&self) {
         match self {
             Self::None => {}
@@ -104,19 +104,20 @@ impl Supervisor {
         }
     }
 
-    /// Reports that clients can connect.
+    /// Reports to the supervisor that clients can connect.
     pub fn ready(&self) {
         self.send(&format!("READY=1\nSTATUS={READY}\nMAINPID={}\n", std::process::id()));
     }
 
-    /// Reports the beginning of a reload. [`ready`](Self::ready) reports its end.
+    /// Reports to the supervisor the beginning of a reload (SIGHUP). [`ready`](Self::ready) reports
+    /// its end.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let usec = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}\n"));
     }
 
-    /// Reports that the server is about to end.
+    /// Reports to the supervisor that the server is about to end.
     pub fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=Saker is shutting down...\n");
     }

@@ -170,7 +170,7 @@ struct MigrateRequest<'a> {
 enum Existing {
     /// The target's key stays, and the target rejects the migrated key.
     Kept,
-    /// The target's key is replaced (REPLACE).
+    /// The migrated key replaces the key of the target (REPLACE).
     Replaced,
 }
 
@@ -335,7 +335,7 @@ enum Failure {
     Reading,
     /// CLIENT PAUSE or a failover paused the clients before the keys could be removed.
     Paused,
-    /// The target's error line, without its `-`.
+    /// The target replied with an error. Contains the error line, without its `-`.
     Refused(Vec<u8>),
 }
 

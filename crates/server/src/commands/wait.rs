@@ -27,7 +27,7 @@ pub enum Wanted {
     Synced {
         /// The number of this server's append-only files to wait for: 0 or 1.
         local: i64,
-        /// The number of replicas to wait for.
+        /// The number of replicas that must have the changes on disk.
         replicas: i64,
     },
 }

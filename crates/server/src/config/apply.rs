@@ -34,7 +34,7 @@ pub struct StartOptions {
     pub addresses: Vec<BindAddress>,
     /// The port of the metrics endpoint; `None` turns the endpoint off.
     pub metrics_port: Option<u16>,
-    /// The addresses of the metrics endpoint.
+    /// The addresses on which the metrics endpoint accepts connections.
     pub metrics_addresses: Vec<BindAddress>,
     /// The path of the Unix socket and its permission bits; `None` for no Unix socket.
     pub unix_socket: Option<(PathBuf, Option<u32>)>,
@@ -49,10 +49,10 @@ pub struct StartOptions {
     pub databases: usize,
 }
 
-/// An address to listen on.
+/// An address on which the server accepts connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindAddress {
-    /// The IP address to listen on.
+    /// The IP address on which the server accepts connections.
     pub ip: IpAddr,
     /// True if the server starts without this address when the machine does not have it.
     pub optional: bool,
@@ -95,7 +95,7 @@ pub enum PortZero {
     /// Port 0 turns the listener of the option off.
     #[default]
     NoTcp,
-    /// Port 0 selects any free port.
+    /// Port 0 makes the server listen on any free port.
     AnyPort,
 }
 

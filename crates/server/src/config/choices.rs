@@ -18,17 +18,17 @@ pub enum EvictionPolicy {
     VolatileLru,
     /// Evicts the least frequently used of the keys with an expiry.
     VolatileLfu,
-    /// Evicts any key with an expiry.
+    /// Evicts keys with an expiry, chosen at random.
     VolatileRandom,
-    /// Evicts the key that expires next.
+    /// Evicts the keys that will expire first.
     VolatileTtl,
     /// Evicts the least recently used key.
     AllKeysLru,
     /// Evicts the least frequently used key.
     AllKeysLfu,
-    /// Evicts any key.
+    /// Evicts keys chosen at random.
     AllKeysRandom,
-    /// Evicts no key.
+    /// Evicts no keys; writes that need memory are refused.
     NoEviction,
 }
 
@@ -90,7 +90,7 @@ pub enum CertificateUser {
     CommonName,
     /// A URI among the certificate's subject alternative names names the user.
     Uri,
-    /// Certificates log in no user.
+    /// A client's certificate does not log in a user.
     Off,
 }
 
@@ -181,7 +181,7 @@ impl Choice for DisklessLoad {
 pub enum OnFailedCommand {
     /// The failure is counted and logged, and the replica continues with the next command.
     Ignore,
-    /// The link to the primary is closed.
+    /// The replica closes the link to the primary.
     Panic,
     /// The link to the primary is closed, as with `panic`: only replicas apply commands of a
     /// primary.
@@ -198,7 +198,7 @@ impl Choice for OnFailedCommand {
 pub enum RdbVersion {
     /// Each snapshot gets the lowest version, at least 11, that supports all types of values in it.
     Auto,
-    /// All snapshots get this version.
+    /// All snapshots are written in this format version.
     Fixed(FileVersion),
 }
 
@@ -244,9 +244,9 @@ impl Choice for Supervision {
 pub enum ReadableSecrets {
     /// The server logs a warning that names the file.
     Warn,
-    /// The server does not start.
+    /// The server does not start if it finds such a file.
     Refuse,
-    /// The server does not check the files.
+    /// The server does not check who may read its configuration files.
     Ignore,
 }
 
@@ -259,11 +259,11 @@ impl Choice for ReadableSecrets {
 /// the clients that may use the feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permitted {
-    /// No client may use the feature.
+    /// No client may use the feature that the option controls.
     No,
-    /// All clients may use the feature.
+    /// All clients may use the feature that the option controls.
     Yes,
-    /// Only clients on the server's machine may use the feature.
+    /// Only clients on the server's machine may use the feature that the option controls.
     Local,
 }
 

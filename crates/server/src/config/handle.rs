@@ -33,25 +33,25 @@ impl Opt {
 /// The set of values that an [`OptionType`] can hold.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueRange {
-    /// `yes` and `no`.
+    /// The two values `yes` and `no`.
     Flags,
     /// Whole numbers from `min` to `max`, both included. The range from 0 to `i64::MAX` also holds
     /// amounts of memory.
     Numbers {
-        /// The smallest permitted number.
+        /// The smallest number that the type can hold.
         min: i64,
-        /// The largest permitted number.
+        /// The largest number that the type can hold.
         max: i64,
     },
-    /// Permission bits of a file.
+    /// The permission bits of a file.
     Bits,
-    /// Amounts of memory and percentages of another amount.
+    /// Amounts of memory, in bytes or as percentages of another amount.
     Shares,
     /// The words of a [`Choice`], in the order of [`Choice::WORDS`].
     Choice(&'static [&'static str]),
-    /// Texts of any bytes.
+    /// Texts that may contain any bytes.
     Text,
-    /// Lists of words.
+    /// Values that consist of several words.
     Words,
 }
 
@@ -100,7 +100,7 @@ impl OptionType for bool {
     }
 }
 
-/// A type of whole numbers.
+/// A type of whole numbers, as which code can read the values of options.
 pub trait Number: Copy {
     /// Converts the number to the signed 64-bit number that [`Value::Integer`] holds. Larger
     /// numbers, which no option permits, become `i64::MAX`.
@@ -159,9 +159,9 @@ impl OptionType for Permissions {
 /// An amount of memory, given in bytes or as a percentage of another amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryShare {
-    /// The amount in bytes.
+    /// The amount of memory, in bytes.
     Bytes(u64),
-    /// The percentage, from 0 to 100.
+    /// The amount of memory as a percentage of another amount, from 0 to 100.
     Percent(u8),
 }
 
@@ -195,7 +195,7 @@ pub trait Choice: Copy + PartialEq + 'static {
     /// The values, in the order of their words.
     const VALUES: &'static [Self];
 
-    /// Returns the word for this value. O(words).
+    /// Returns the word by which the configuration names this value. O(words).
     fn word(self) -> &'static str {
         let at = Self::VALUES.iter().position(|value| *value == self);
         Self::WORDS[at.expect("VALUES lists every value")]

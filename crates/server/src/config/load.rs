@@ -20,14 +20,14 @@ use super::store::{ConfigStore, Start, is_directive};
 /// The maximum depth of nested `include` directives.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// The action that the arguments request.
+/// The action that the arguments of the program request.
 #[derive(Debug)]
 pub enum Loaded {
-    /// A server to run, with its options.
+    /// The program runs a server with these options.
     Run(Box<ConfigStore>),
-    /// The version to print: `-v`, `--version`.
+    /// The program prints its version: `-v`, `--version`.
     Version,
-    /// The help text to print: `-h`, `--help`.
+    /// The program prints its help text: `-h`, `--help`.
     Help,
 }
 
@@ -36,16 +36,16 @@ pub enum Loaded {
 pub enum LoadError {
     /// A line or an option of the command line is invalid.
     Config(ConfigError),
-    /// A file cannot be read.
+    /// A configuration file cannot be read.
     File {
-        /// The path of the file.
+        /// The path of the configuration file.
         path: PathBuf,
         /// The reason why the file cannot be read.
         error: io::Error,
     },
     /// Standard input cannot be read.
     Input(io::Error),
-    /// An argument is not supported.
+    /// An argument of the program is not supported.
     Argument(String),
 }
 

@@ -5,18 +5,20 @@ use super::value::{Kind, Value};
 /// The times at which an option may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// At any time, with CONFIG SET.
+    /// The option may change at any time, with CONFIG SET.
     Live,
-    /// Only at the start, in the configuration file or on the command line.
+    /// The option is set only at the start of the server, in the configuration file or on the
+    /// command line.
     AtStart,
-    /// With CONFIG SET, if `enable-protected-configs` permits it to the client.
+    /// The option may change with CONFIG SET, if `enable-protected-configs` permits this to the
+    /// client.
     Protected,
 }
 
 /// The effect of an option, or the reason why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The server's code reads the value.
+    /// The option has an effect: the server's code reads its value.
     Now,
     /// The option is checked, stored and shown, so that existing configurations work, but no code
     /// reads it. The text is the reason.
@@ -137,7 +139,7 @@ pub enum Names {
 /// options are short.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
-    /// The name, in lower case.
+    /// The name of the option, in lower case.
     pub name: &'static str,
     /// Older names of the option, which the configuration and CONFIG accept too.
     pub aliases: &'static [&'static str],
@@ -155,9 +157,9 @@ pub struct Opt {
     pub on_change: OnChange,
     /// True if CONFIG GET shows the option only by its full name and docs/options.md omits it.
     pub hidden: bool,
-    /// A one-line summary for the documentation.
+    /// A summary of the option in one line, for the documentation.
     pub summary: &'static str,
-    /// The effect of the option.
+    /// The effect of the option, or the reason why it has none.
     pub acts: Effect,
 }
 
@@ -179,12 +181,12 @@ impl Opt {
         }
     }
 
-    /// Creates an option that is `yes` or `no`.
+    /// Creates an option whose value is `yes` or `no`.
     pub const fn flag(name: &'static str, default: &'static str, summary: &'static str) -> Self {
         Self::new(name, Kind::Flag, default, summary)
     }
 
-    /// Creates an option that is a whole number within `range` (both ends included).
+    /// Creates an option whose value is a whole number within `range` (both ends included).
     pub const fn integer(
         name: &'static str,
         default: &'static str,
@@ -194,7 +196,8 @@ impl Opt {
         Self::new(name, Kind::Integer { min: range.0, max: range.1 }, default, summary)
     }
 
-    /// Creates an option that is an amount of memory within `range` bytes (both ends included).
+    /// Creates an option whose value is an amount of memory within `range` bytes (both ends
+    /// included).
     pub const fn memory(
         name: &'static str,
         default: &'static str,
@@ -204,7 +207,7 @@ impl Opt {
         Self::new(name, Kind::Memory { min: range.0, max: range.1 }, default, summary)
     }
 
-    /// Creates an option that is one of `words`.
+    /// Creates an option whose value is one of `words`.
     pub const fn choice(
         name: &'static str,
         default: &'static str,
@@ -214,12 +217,12 @@ impl Opt {
         Self::new(name, Kind::Choice(words), default, summary)
     }
 
-    /// Creates an option that is any bytes.
+    /// Creates an option whose value is a text of any bytes.
     pub const fn text(name: &'static str, default: &'static str, summary: &'static str) -> Self {
         Self::new(name, Kind::Text, default, summary)
     }
 
-    /// Creates an option that is the path of a file.
+    /// Creates an option whose value is the path of a file.
     pub const fn file(name: &'static str, default: &'static str, summary: &'static str) -> Self {
         Opt { names: Names::File, ..Self::text(name, default, summary) }
     }
@@ -241,7 +244,7 @@ impl Opt {
         Opt { default: DefaultValue::Computed { shown, compute, otherwise }, ..self }
     }
 
-    /// Sets the value that examples show.
+    /// Sets the value of the option that examples in the documentation show.
     pub const fn example(self, value: &'static str) -> Self {
         Opt { example: Some(value), ..self }
     }
@@ -251,7 +254,7 @@ impl Opt {
         Opt { on_change, ..self }
     }
 
-    /// Forbids changes while the server runs.
+    /// Forbids changes of the option while the server runs.
     pub const fn at_start(self) -> Self {
         Opt { change: Change::AtStart, ..self }
     }

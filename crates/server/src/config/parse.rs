@@ -27,11 +27,11 @@ pub struct ConfigError {
     pub file: Option<PathBuf>,
     /// The line as written. For the command line: the equivalent line of a file.
     pub line: Vec<u8>,
-    /// The reason why the line is invalid.
+    /// The reason why the line of the configuration is invalid.
     pub reason: String,
 }
 
-/// The position of an invalid line.
+/// The position of an invalid line of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A line of a configuration file; the first has number 1.

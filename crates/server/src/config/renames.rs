@@ -19,7 +19,7 @@ pub struct Renames {
     is_command: IsCommand,
 }
 
-/// One rename, with both names in capitals.
+/// The rename of one command by `rename-command`, with both names in capitals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {
     /// The name of the command before this rename.

@@ -51,9 +51,9 @@ pub struct ConfigStore {
 pub struct Start {
     /// The working folder, to which relative names in the configuration refer.
     pub folder: PathBuf,
-    /// The text read from standard input.
+    /// The part of the configuration that was read from standard input.
     pub input: Vec<u8>,
-    /// The options of the command line.
+    /// The arguments of the command line that set options.
     pub options: Vec<Vec<u8>>,
 }
 
@@ -66,7 +66,7 @@ pub enum SetError {
     Refused {
         /// The option's name, as the client wrote it or as in the table.
         name: Vec<u8>,
-        /// The reason for the refusal.
+        /// The reason why the option or its value is refused.
         reason: Refusal,
     },
 }
@@ -148,12 +148,12 @@ impl ConfigStore {
         self.base.as_deref()
     }
 
-    /// Returns an option's value.
+    /// Returns the present value of an option.
     pub fn value(&self, id: OptId) -> &Value {
         &self.values[id.index()]
     }
 
-    /// Returns the option's default value.
+    /// Returns the default value of an option on this machine.
     pub fn default_of(&self, id: OptId) -> &Value {
         &self.defaults[id.index()]
     }

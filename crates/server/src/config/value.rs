@@ -12,66 +12,67 @@ use super::words::{self, WordsKind};
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// `yes` or `no`.
+    /// The value `yes` (true) or `no` (false).
     Flag(bool),
-    /// A whole number.
+    /// A value that is a whole number.
     Integer(i64),
-    /// An octal number: permission bits.
+    /// Permission bits of a file, written as an octal number.
     Octal(u32),
-    /// An amount of memory, in bytes.
+    /// A value that is an amount of memory, in bytes.
     Memory(u64),
-    /// A percentage of another amount, up to 100.
+    /// An amount of memory as a percentage of another amount, up to 100.
     Percent(u8),
-    /// One of the words of [`Kind::Choice`].
+    /// One of the words that the option permits ([`Kind::Choice`]).
     Choice(&'static str),
-    /// Any bytes.
+    /// A text of any bytes.
     Text(Vec<u8>),
     /// Classes of keyspace events, as their letters.
     EventLetters(Vec<u8>),
-    /// Several words.
+    /// A value that consists of several words.
     Words(Vec<Vec<u8>>),
 }
 
 /// The kind of values that an option has.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// `yes` or `no`.
+    /// Options whose value is `yes` or `no`.
     Flag,
-    /// A whole number from `min` to `max`.
+    /// Options whose value is a whole number from `min` to `max`.
     Integer {
         /// The smallest permitted number.
         min: i64,
         /// The largest permitted number.
         max: i64,
     },
-    /// A whole number. A number outside the range from `min` to `max` is replaced by the nearer
-    /// bound.
+    /// Options whose value is a whole number. A number outside the range from `min` to `max` is
+    /// replaced by the nearer bound.
     Clamped {
-        /// The number that replaces smaller ones.
+        /// The lower bound, which replaces smaller numbers.
         min: i64,
-        /// The number that replaces larger ones.
+        /// The upper bound, which replaces larger numbers.
         max: i64,
     },
-    /// Permission bits, in octal.
+    /// Options whose value is the permission bits of a file, in octal.
     Octal,
-    /// An amount of memory from `min` to `max` bytes.
+    /// Options whose value is an amount of memory from `min` to `max` bytes.
     Memory {
         /// The smallest permitted amount of memory, in bytes.
         min: u64,
         /// The largest permitted amount of memory, in bytes.
         max: u64,
     },
-    /// An amount of memory, or a percentage such as `5%`.
+    /// Options whose value is an amount of memory, or a percentage of another amount, such as `5%`.
     MemoryOrPercent,
-    /// One of the listed words.
+    /// Options whose value is one of the listed words.
     Choice(&'static [&'static str]),
-    /// Any bytes.
+    /// Options whose value is a text of any bytes.
     Text,
-    /// Bytes that the function accepts. The function returns their canonical form.
+    /// Options whose value is a text that the function accepts. The function returns the canonical
+    /// form of the text.
     Checked(fn(&[u8]) -> Result<Vec<u8>, Refusal>),
-    /// Classes of keyspace events.
+    /// Options whose value is a list of classes of keyspace events.
     EventLetters,
-    /// Several words.
+    /// Options whose value consists of several words.
     Words(&'static WordsKind),
 }
 

@@ -95,7 +95,7 @@ impl MemoryFigures {
         ]
     }
 
-    /// Returns `rss` divided by `used`.
+    /// Returns the resident memory divided by the used memory: `rss` / `used`.
     pub fn fragmentation(&self) -> f64 {
         ratio(self.rss, self.used)
     }

@@ -9,15 +9,16 @@
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A number that only grows, until CONFIG RESETSTAT or a restart.
+    /// A metric that only grows, until CONFIG RESETSTAT or a restart.
     Counter,
-    /// A number that may increase or decrease.
+    /// A metric that may increase or decrease.
     Gauge,
-    /// Percentiles of values, such as the median.
+    /// A metric that consists of percentiles of values, such as the median.
     Summary,
-    /// The numbers of values up to each of several upper limits (buckets).
+    /// A metric that consists of the numbers of values up to each of several upper limits
+    /// (buckets).
     Histogram,
-    /// Texts, as the labels of a gauge whose value is always 1.
+    /// A metric that consists of texts, as the labels of a gauge whose value is always 1.
     Info,
 }
 

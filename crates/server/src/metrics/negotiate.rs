@@ -7,12 +7,12 @@
 
 use super::page::Format;
 
-/// The encoding of the page's bytes.
+/// The encoding of the bytes of the metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// No encoding.
+    /// The page is not compressed.
     Identity,
-    /// Compressed with gzip.
+    /// The page is compressed with gzip.
     Gzip,
 }
 
@@ -21,7 +21,7 @@ pub enum Coding {
 pub struct Form {
     /// The format of the samples: that of Prometheus or OpenMetrics.
     pub format: Format,
-    /// The encoding of the text.
+    /// The encoding of the metrics page.
     pub coding: Coding,
 }
 
@@ -56,7 +56,7 @@ impl Form {
 struct Range<'h> {
     name: &'h str,
     version: Option<&'h str>,
-    /// The weight `q`, in thousandths.
+    /// The weight `q` of the range, in thousandths.
     weight: u32,
 }
 

@@ -10,12 +10,12 @@ use std::fmt::Write;
 
 use super::catalog::{Kind, Metric};
 
-/// The format of a page.
+/// The format of a metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// The text format of Prometheus, 0.0.4.
+    /// The text format of Prometheus, version 0.0.4.
     Text,
-    /// OpenMetrics 1.0.
+    /// The format OpenMetrics, version 1.0.
     OpenMetrics,
 }
 
@@ -87,7 +87,7 @@ impl Page {
         let _ = writeln!(samples, "{end} {value}");
     }
 
-    /// Returns the page in `format`.
+    /// Returns the text of the metrics page in `format`.
     pub fn text(&self, format: Format) -> String {
         let mut text = String::new();
         for Family { metric, samples } in self.0.values() {

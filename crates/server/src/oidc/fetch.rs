@@ -53,7 +53,7 @@ pub fn from_file(path: &Path) -> Result<Keys, FetchError> {
     Keys::parse(&text).map_err(FetchError::Keys)
 }
 
-/// A client of the issuer's web server.
+/// An HTTP client that fetches public keys from the identity provider's web server.
 pub struct WebSource {
     agent: ureq::Agent,
     url: String,

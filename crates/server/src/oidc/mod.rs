@@ -36,11 +36,13 @@ const FETCH_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The values of the options whose names begin with `oidc-`.
 #[derive(Clone, Debug, Default)]
 pub struct OidcOptions {
-    /// `oidc-keys-file`; `None` if it is not set.
+    /// The file with the identity provider's public keys: `oidc-keys-file`; `None` if it is not
+    /// set.
     pub keys_file: Option<PathBuf>,
-    /// `oidc-keys-url`; `None` if it is not set.
+    /// The URL of the identity provider's public keys: `oidc-keys-url`; `None` if it is not set.
     pub keys_url: Option<String>,
-    /// `oidc-ca-file`; `None` if it is not set.
+    /// The file with the authorities of the identity provider's web server: `oidc-ca-file`; `None`
+    /// if it is not set.
     pub ca_file: Option<PathBuf>,
     /// The interval at which the identity provider's public keys are read again:
     /// `oidc-keys-refresh`.

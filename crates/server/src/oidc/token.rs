@@ -39,7 +39,7 @@ struct Key {
     decoding: DecodingKey,
 }
 
-/// The public keys of an issuer (JWKS).
+/// The public keys of an identity provider (JWKS), which verify its tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Keys(Vec<Key>);
 
@@ -130,14 +130,14 @@ pub struct Expected {
     pub issuer: String,
     /// The accepted audiences: one of them must be in `aud`.
     pub audience: Vec<String>,
-    /// The claim that names the bearer.
+    /// The name of the claim that contains the user names of the token's bearer.
     pub user_claim: String,
     /// The accepted difference between the clocks of the server and the identity provider, in
     /// seconds.
     pub leeway_s: u64,
 }
 
-/// The claims of a genuine token.
+/// The claims of a verified token that a login needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// The user names in the claim `oidc-user-claim`, at least one.

@@ -555,11 +555,12 @@ pub fn wait_for_rewrite(shared: &Shared) {
 
 /// The file that gets the changes after the moment whose data the new base of a rewrite contains.
 enum IncrTarget {
-    /// No file: the append-only file is off.
+    /// No file gets the changes, because the append-only file is off.
     Nowhere,
-    /// An incremental file that the manifest already names, with its sequence number.
+    /// The changes go to an incremental file that the manifest already names, with its sequence
+    /// number.
     Named(Arc<dyn LogFile>, i64),
-    /// An incremental file that the manifest does not name yet.
+    /// The changes go to an incremental file that the manifest does not name yet.
     Unnamed(Arc<dyn LogFile>),
 }
 

@@ -308,9 +308,9 @@ fn note_fact(name: &[u8], value: &[u8]) {
 /// The items that the log line about the progress of loading counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted {
-    /// The keys of an RDB file.
+    /// The log line counts the keys of an RDB file.
     Keys,
-    /// The commands of an append-only file.
+    /// The log line counts the commands of an append-only file.
     Commands,
 }
 

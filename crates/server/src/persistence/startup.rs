@@ -36,9 +36,9 @@ use crate::snapshots::{DataFolder, data_file, folder_path, stamp_of};
 
 /// The file or files from which a starting server loads its data.
 enum Source {
-    /// The snapshot file at this path.
+    /// The server loads the snapshot file at this path.
     Snapshot(PathBuf),
-    /// The append-only files of this manifest.
+    /// The server loads the append-only files that this manifest lists.
     AppendOnly(Box<Files>),
 }
 

@@ -30,7 +30,7 @@ pub struct Arrival {
     pub info: Arc<ClientInfo>,
     /// The ACL user of the client that represents the replica.
     pub identity: Identity,
-    /// The PSYNC or SYNC of the client.
+    /// The request for synchronisation (PSYNC or SYNC) that the client has sent.
     pub request: SyncRequest,
 }
 

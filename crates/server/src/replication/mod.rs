@@ -80,7 +80,7 @@ pub struct Replication {
     pub upstream: Upstream,
     /// The state of this server's failover.
     pub failover: SharedFailover,
-    /// The statistics of replication.
+    /// The statistics of replication that INFO shows.
     pub figures: Figures,
 }
 

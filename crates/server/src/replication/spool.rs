@@ -81,7 +81,7 @@ pub struct Spool {
 
 /// The result of a read from a spool: bytes of the snapshot, or none at present, or its end.
 pub enum Piece {
-    /// The next bytes of the snapshot.
+    /// The next bytes of the snapshot, for this reader.
     Bytes(SharedBytes),
     /// No bytes at present. [`OnProgress`] is called when the writer has written more or has ended.
     Pending,

@@ -18,7 +18,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(1);
 pub struct PrimaryAddress {
     /// The name or the IP address of the host.
     pub host: String,
-    /// The TCP port of the primary.
+    /// The TCP port on which the primary listens.
     pub port: u16,
 }
 

@@ -16,7 +16,7 @@ use script::{ScriptFlags, Sha};
 /// Maximum number of cached scripts from EVAL, as in Redis 8.
 const EVAL_SCRIPTS_MAX: usize = 500;
 
-/// The command that added a script.
+/// The command that added a script to the script cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// EVAL, or a variant of it, added the script.

@@ -23,7 +23,7 @@ impl DataFolder {
         Self { path: path.to_owned() }
     }
 
-    /// Returns the path of the folder.
+    /// Returns the path of the data folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -80,10 +80,10 @@ pub(crate) enum SaveInitiator {
     /// A save on the thread of the caller, which waits for it. With [`Way::Owner`] it may begin
     /// during a rewrite, because it ends before the rewrite fixes the data that it writes.
     Foreground {
-        /// The caller's access to the keyspace.
+        /// The way in which the thread that saves accesses the keyspace.
         way: Way,
     },
-    /// A rewrite of the append-only file.
+    /// A rewrite of the append-only file, on its own thread.
     AofRewrite,
     /// A full sync: a snapshot that is sent to replicas. No thread waits for it, and it writes no
     /// data file.
@@ -266,9 +266,9 @@ impl Persistence {
 /// The kind of save that [`Persistence::cancel`] has cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// A save or a full sync in progress.
+    /// The cancelled save or full sync was in progress.
     InProgress,
-    /// A scheduled save, which had not begun.
+    /// The cancelled save was scheduled and had not begun.
     Scheduled,
     /// There was no save to cancel.
     Nothing,

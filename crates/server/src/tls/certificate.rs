@@ -16,15 +16,15 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::config::choices::CertificateUser;
 
-/// The attribute type of common names.
+/// The object identifier of the attribute `commonName` in certificates.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
 /// The properties of a certificate that INFO shows: its serial number and its time of expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The serial number in hexadecimal digits.
+    /// The serial number of the certificate, in hexadecimal digits.
     pub serial: String,
-    /// The time of expiry, in Unix seconds.
+    /// The time at which the certificate expires, in Unix seconds.
     pub not_after_unix_s: u64,
 }
 

@@ -43,7 +43,7 @@ pub struct Tls {
     pub handshakes_per_turn: AtomicU64,
     /// Number of full handshakes, which agree on new keys.
     pub full_handshakes: AtomicU64,
-    /// Number of handshakes that resumed a session.
+    /// Number of handshakes that resumed a TLS session.
     pub resumed_handshakes: AtomicU64,
     /// Number of handshakes that failed or timed out.
     pub failed_handshakes: AtomicU64,

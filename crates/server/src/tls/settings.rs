@@ -61,7 +61,7 @@ pub struct TlsSettings {
 
 /// The configuration for listeners that was built from the options, and facts about it.
 pub struct Built {
-    /// The configuration of listeners.
+    /// The configuration of the TLS listeners, in the form of rustls.
     pub server: ServerConfig,
     /// The facts of three certificates: the server's, the one for connections to other servers, and
     /// the first authority's. The second is `None` if these connections use the server's
@@ -324,9 +324,9 @@ fn folder_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The accepted certificates of servers.
+/// The certificates that this server accepts from servers to which it connects.
 enum Trust {
-    /// Certificates that these authorities have issued.
+    /// The certificates that these authorities have issued are accepted.
     Authorities(Vec<CertificateDer<'static>>),
     /// Only the first certificate of this chain is accepted.
     Exactly(Vec<CertificateDer<'static>>),

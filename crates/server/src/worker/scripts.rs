@@ -41,7 +41,7 @@ enum Current {
     Function(Rc<Found>),
 }
 
-/// A script that this thread has compiled.
+/// A script that this thread has compiled in its Lua state.
 struct Compiled {
     script: Arc<CachedScript>,
     name: Rc<[u8]>,

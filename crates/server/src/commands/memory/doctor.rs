@@ -21,7 +21,7 @@ pub struct DoctorInput {
     pub clients: u64,
     /// Number of bytes that wait to be freed in the background.
     pub pending_bytes: u64,
-    /// `maxmemory` in bytes; 0 for no limit.
+    /// The memory limit `maxmemory`, in bytes; 0 for no limit.
     pub limit_bytes: u64,
     /// True if keys are evicted when used memory reaches `maxmemory`.
     pub evicts: bool,

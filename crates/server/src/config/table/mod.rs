@@ -60,7 +60,7 @@ const OTHER_DESIGN: &str = "the design of Saker does not need it";
 pub struct OptId(usize);
 
 impl OptId {
-    /// Returns the index as a number.
+    /// Returns the index of the option in the table as a number.
     pub fn index(self) -> usize {
         self.0
     }
@@ -74,7 +74,7 @@ impl OptId {
 /// An option's own name or alias, with the index of the option.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
-    /// The option with this name.
+    /// The index of the option with this name.
     pub id: OptId,
     /// The name as in the table: the option's own name or an alias.
     pub name: &'static str,

@@ -94,7 +94,7 @@ pub static PIDFILE: Handle<Path> =
         .at_start()
         .typed();
 
-/// The lowest level of the lines in the log.
+/// The lowest level of the lines in the server's log.
 pub static LOGLEVEL: Handle<LevelFilter> = Opt::choice(
     "loglevel",
     "notice",
@@ -104,13 +104,13 @@ pub static LOGLEVEL: Handle<LevelFilter> = Opt::choice(
 .on_change(OnChange::Prepare(Prepare::LogLevel))
 .typed();
 
-/// The file of the log; empty for standard output.
+/// The file of the server's log; empty for standard output.
 pub static LOGFILE: Handle<Path> =
     Opt::file("logfile", "", "The log file, relative to `dir`; empty for standard output.")
         .at_start()
         .typed();
 
-/// The format of the log's lines.
+/// The format of the lines in the server's log.
 pub static LOG_FORMAT: Handle<Format> = Opt::choice(
     "log-format",
     "legacy",
@@ -121,7 +121,7 @@ pub static LOG_FORMAT: Handle<Format> = Opt::choice(
 .on_change(OnChange::Prepare(Prepare::LogForm))
 .typed();
 
-/// The format of times in the log.
+/// The format of times in the server's log.
 pub static LOG_TIMESTAMP_FORMAT: Handle<TimeFormat> = Opt::choice(
     "log-timestamp-format",
     "legacy",

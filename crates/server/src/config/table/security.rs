@@ -60,7 +60,7 @@ pub static ACLFILE: Handle<Path> = Opt::file(
 pub static ACLLOG_MAX_LEN: Handle<usize> =
     Opt::integer("acllog-max-len", "128", ANY, "The maximum number of entries in ACL LOG.").typed();
 
-/// The initial channel permissions of new users.
+/// The permissions for channels that new ACL users get.
 pub static ACL_PUBSUB_DEFAULT: Handle<NewChannels> = Opt::choice(
     "acl-pubsub-default",
     "resetchannels",

@@ -96,7 +96,7 @@ pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> = Opt::text(
 .on_change(LOAD)
 .typed();
 
-/// The file of Diffie-Hellman parameters.
+/// The file of Diffie-Hellman parameters for TLS.
 pub static DH_PARAMS_FILE: Handle<Path> =
     Opt::file("tls-dh-params-file", "", "The file with Diffie-Hellman parameters.")
         .accepted("Saker exchanges keys on elliptic curves only")
@@ -213,7 +213,7 @@ pub static PREFER_SERVER_CIPHERS: Handle<bool> = Opt::flag(
 .on_change(LOAD)
 .typed();
 
-/// `tls-session-caching`: true if clients may resume sessions.
+/// `tls-session-caching`: true if clients may resume TLS sessions.
 pub static SESSION_CACHING: Handle<bool> = Opt::flag(
     "tls-session-caching",
     "yes",
