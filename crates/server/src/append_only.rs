@@ -27,11 +27,11 @@ pub struct AppendOnly {
     /// merges the changes of all threads into the change log wakes it. It is above 0 only while the
     /// sync thread waits briefly so that one sync covers more changes.
     pub(crate) gathers_units: AtomicU64,
-    /// Mean time of a write with its sync, in microseconds.
+    /// Mean time of a write to the append-only file with its sync to disk, in microseconds.
     pub(crate) sync_us: RunningMean,
     /// The synced log position up to which clients in WAITAOF were last notified.
     pub(crate) announced_sync: AtomicU64,
-    /// Number of clients that wait in WAITAOF for a sync.
+    /// Number of clients that wait in WAITAOF for a sync of the append-only file.
     pub(crate) waiters: AtomicU64,
     /// Extra time of each write, in microseconds: DEBUG AOF-FLUSH-SLEEP, for tests.
     pub(crate) sleep_us: AtomicU64,
@@ -46,7 +46,7 @@ impl RunningMean {
     /// The divisor for weights: a new value has the weight 1/8, the mean so far 7/8.
     const PART: u64 = 8;
 
-    /// Adds `value` to the mean, with the weight 1/8.
+    /// Adds `value` to the running mean, with the weight 1/8.
     pub fn add(&self, value: u64) {
         // Relaxed, here and below, because the mean is only a statistic.
         let mean = self.0.load(Relaxed);
@@ -54,7 +54,7 @@ impl RunningMean {
         self.0.store((mean * (Self::PART - 1) + value).div_ceil(Self::PART), Relaxed);
     }
 
-    /// Returns the mean, 0 before the first value.
+    /// Returns the running mean; 0 before the first value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -235,7 +235,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Signals that there is work, and wakes the waiting thread.
+    /// Signals that there is work, and wakes the thread that waits for the signal.
     pub fn set(&self) {
         *self.is_set.lock().expect("nothing panics while it is locked") = true;
         self.changed.notify_one();

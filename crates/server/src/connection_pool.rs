@@ -88,7 +88,7 @@ impl Write for Stream {
 
 /// Maximum number of idle connections in the pool, to all targets together.
 const KEPT_MAX: usize = 64;
-/// Time after which an idle connection is closed.
+/// Time after which an idle connection in the pool is closed.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// The pool of idle connections. Each stays open for [`KEPT_FOR`] after its last use. The lock is a

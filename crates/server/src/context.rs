@@ -45,7 +45,7 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub settings: &'a Settings,
     /// The session of the client that sent the command.
     pub session: &'a mut Session,
-    /// The command's record in the command table.
+    /// The command's record in the command table, such as its name and flags.
     pub registered: &'static Registered,
     /// The writer of the command's reply.
     pub reply: Reply<'a>,
@@ -57,9 +57,9 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub pass: &'a mut SharedPass<'g>,
     /// The time at which the command runs, in Unix milliseconds.
     pub now_ms: i64,
-    /// The random number generator of the thread.
+    /// The random number generator of the thread that runs the command.
     pub rng: &'a mut fastrand::Rng,
-    /// The access to keys, which locks their shards.
+    /// The command's access to keys, which locks the shards of the keys.
     pub data: DataAccess<'a, 's>,
 }
 

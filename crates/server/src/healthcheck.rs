@@ -34,7 +34,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use server::config::{ConfigStore, apply, table};
 use server::tls::settings::TlsSettings;
 
-/// The state of a server for which a check asks.
+/// The state of a server for which a health check asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The check asks only for a reply of the server.
@@ -284,7 +284,7 @@ fn unexpected(command: &str, reply: &Value) -> String {
 /// A connection to the checked server.
 struct Talk<S> {
     stream: S,
-    /// The received bytes that no complete reply contains yet.
+    /// The received bytes that do not form a complete reply yet.
     input: Vec<u8>,
 }
 

@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 pub struct LogFile {
     /// The path. It is absolute, because the working folder may change.
     path: PathBuf,
-    /// The permission bits of a new file, before the umask.
+    /// The permission bits of a new log file, before the umask.
     mode: u32,
     /// The function that formats the line about a number of lost lines.
     loss: fn(u64) -> String,
@@ -30,7 +30,7 @@ pub struct LogFile {
 
 #[derive(Debug)]
 struct Open {
-    /// The open file; `None` after it could not be opened.
+    /// The open log file; `None` after it could not be opened.
     file: Option<(File, Identity)>,
     lost_lines: u64,
     /// The identity of the file whose last line was written only partly; `None` if there is no such

@@ -151,7 +151,7 @@ pub fn set_forms(format: Format, time_format: TimeFormat) {
     TIME_FORMAT.store(time_format as u8, Relaxed);
 }
 
-/// Returns the current line format and time format.
+/// Returns the formats of log lines and of the times in them that are set now.
 fn forms() -> (Format, TimeFormat) {
     const FORMATS: [Format; 3] = [Format::Legacy, Format::Logfmt, Format::Json];
     const TIME_FORMATS: [TimeFormat; 3] = [TimeFormat::Legacy, TimeFormat::Iso8601, TimeFormat::Milliseconds];
@@ -180,11 +180,12 @@ where
 
 /// The value of a field of an event in the log.
 enum FieldValue {
-    /// A number or a boolean, which is written without quotes.
+    /// A field value that is a number or a boolean, which is written without quotes.
     Plain(String),
-    /// A text that may come from clients. It is quoted in formats that have quotes.
+    /// A field value that is a text, which may come from clients. It is quoted in formats that have
+    /// quotes.
     Text(String),
-    /// An error or another value, formatted by its own type.
+    /// A field value that is an error or has another type, formatted by its own type.
     Shown(String),
 }
 
@@ -239,7 +240,7 @@ impl Line {
         }
     }
 
-    /// Formats the line in the line format and the time format that are set now.
+    /// Formats the log line in the line format and the time format that are set now.
     fn chosen_text(&self) -> String {
         let (format, time_format) = forms();
         self.text(format, time_format)
@@ -295,7 +296,7 @@ impl Line {
         line
     }
 
-    /// Formats the line as JSON; `time` is a JSON value.
+    /// Formats the log line as JSON; `time` is the line's time as a JSON value.
     fn json(&self, time: &str) -> String {
         let (pid, level) = (std::process::id(), self.level_name());
         let role = role().1;

@@ -29,9 +29,9 @@ use net::Address;
 
 /// Number of failed logins of an address at which its further login attempts are delayed.
 const FREE_FAILURES: u32 = 10;
-/// Time after which one failure is forgiven, in milliseconds.
+/// Time after which one failed login of an address is forgiven, in milliseconds.
 const FORGIVEN_EACH_MS: u64 = 60_000;
-/// Maximum number of slots that an attempt may wait for.
+/// Maximum number of time slots for which a login attempt may wait.
 const SLOTS_WAITING_MAX: u64 = 10;
 /// Maximum number of addresses in the table of failed logins.
 const ADDRESSES_MAX: usize = 4096;
@@ -76,11 +76,12 @@ enum Network {
 #[derive(Clone, Debug)]
 struct LoginRecord {
     failures: u32,
-    /// The time up to which failures were forgiven, in milliseconds.
+    /// The time up to which failed logins were forgiven, in milliseconds of the server's clock.
     counted_ms: u64,
-    /// The time of the last login attempt from the address, in milliseconds.
+    /// The time of the last login attempt from the address, in milliseconds of the server's clock.
     seen_ms: u64,
-    /// The time of the first free slot for users without their own slots, in milliseconds.
+    /// The time of the first free slot for users without their own slots, in milliseconds of the
+    /// server's clock.
     next_slot_ms: u64,
     known: Vec<KnownUser>,
 }

@@ -57,7 +57,7 @@ impl RunQueue {
         self.fresh.push_back(conn);
     }
 
-    /// Returns true if no connection is in either queue.
+    /// Returns true if no connection has requests to run: both queues are empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.deferred.is_empty()

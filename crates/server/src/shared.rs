@@ -100,7 +100,7 @@ pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 pub struct Port {
     /// The thread's mailbox, through which other threads send messages to it.
     pub mailbox: Mailbox<Message>,
-    /// The kernel's thread id; 0 before the thread runs.
+    /// The id that the kernel gave the thread; 0 before the thread runs.
     pub tid: AtomicI32,
     /// Statistics of the thread's replies that wait for the change log.
     pub reply_waits: ReplyWaits,
@@ -139,7 +139,7 @@ impl ReplyWaits {
 /// Rates of the server's work that the housekeeper computes ten times a second.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// Requests per second, over the last 1.5 seconds.
+    /// Requests of clients per second, over the last 1.5 seconds.
     pub ops_per_second: AtomicU64,
     /// Bytes per second that clients send to the server, over the last 1.5 seconds.
     pub input_bytes_per_second: AtomicU64,
@@ -189,7 +189,7 @@ pub struct Shared {
     pub listening: Mutex<Vec<Listening>>,
     /// The TLS configuration in use, with its certificates, and the counters of TLS handshakes.
     pub tls: Tls,
-    /// The id of this run: 40 hex digits.
+    /// The random id of this run of the server: 40 hexadecimal digits.
     pub run_id: String,
     /// The name of the supervisor that started the process, for INFO; `no` without one.
     pub supervisor: &'static str,
@@ -211,11 +211,11 @@ pub struct Shared {
     pub audit: Arc<Audit>,
     /// The failed logins by address, which delay further logins.
     pub login_delays: LoginDelays,
-    /// Logins by token; `None` if they are not configured.
+    /// The state of logins by token (OpenID Connect); `None` if they are not configured.
     pub oidc: Option<Arc<Oidc>>,
     /// The pending shutdown request of a signal or of SHUTDOWN, which SHUTDOWN ABORT can cancel.
     pub shutdown_request: ShutdownRequest,
-    /// True after a request to stop the server.
+    /// True after [`Shared::stop`] has requested that all threads stop.
     pub stopping: AtomicBool,
     /// Background work that DEBUG has switched off.
     pub switched_off: SwitchedOff,

@@ -10,9 +10,9 @@ pub struct ShutdownOptions {
     pub saves: bool,
     /// True if no data is saved before the server ends (NOSAVE).
     pub forbids_save: bool,
-    /// True if the server must end even if the data cannot be saved.
+    /// True if the server must end even if the data cannot be saved (FORCE).
     pub by_force: bool,
-    /// True if the server ends without waiting for its replicas.
+    /// True if the server ends without waiting for its replicas (NOW).
     pub at_once: bool,
     /// True if the server first makes one of its replicas the primary (`failover`). SHUTDOWN has no
     /// word for this option.

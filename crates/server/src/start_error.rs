@@ -12,12 +12,12 @@ pub enum StartError {
     Listen {
         /// The purpose of the address: clients or metrics.
         place: Place,
-        /// The address, or the path of the Unix socket.
+        /// The address on which the server cannot listen, or the path of the Unix socket.
         address: String,
         /// The reason why the server cannot listen, as the system reports it.
         error: io::Error,
     },
-    /// The event loop of a thread cannot be set up.
+    /// The event loop of an I/O thread cannot be set up.
     EventLoop(io::Error),
     /// A thread of the server cannot be started.
     Thread(io::Error),
@@ -55,7 +55,7 @@ pub enum Place {
 }
 
 impl StartError {
-    /// Returns true if another process uses the address.
+    /// Returns true if the error means that another process uses the address.
     pub fn is_taken(&self) -> bool {
         matches!(self, StartError::Listen { error, .. } if error.kind() == ErrorKind::AddrInUse)
     }

@@ -97,7 +97,7 @@ const LOG_FULL_SLEEP: Duration = Duration::from_millis(1);
 /// A client of this thread: its session, and what the thread knows about its connection.
 struct Client {
     session: Session,
-    /// The state of the parser within an incomplete request.
+    /// The state of the parser within an incomplete request of the client.
     progress: Progress,
     over_soft_limit: OverSoftLimit,
     /// The time since which `authentication-timeout` runs, in milliseconds of the server's clock.
@@ -155,7 +155,7 @@ pub struct Worker<'s> {
     /// thread's slot in the gate that guards the keyspace then belongs to the script.
     attends: bool,
     batch: Batch<Visit>,
-    /// The connections whose input must be parsed and run.
+    /// The queue of connections whose requests must be parsed and run.
     run_queue: RunQueue,
     timeouts: Timeouts,
     release: ReleaseQueue,

@@ -15,9 +15,9 @@ const NAME_LEN_BYTES_MAX: usize = 128;
 /// The outcome of an event of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command ran, or the login succeeded.
+    /// The command of the event ran, or the login succeeded.
     Allowed,
-    /// The command was queued and waits for EXEC.
+    /// The command of the event was queued in a transaction and waits for EXEC.
     Queued,
     /// The command or login was rejected, for the reason that this word names.
     Denied(&'static str),

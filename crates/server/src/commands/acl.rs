@@ -21,9 +21,10 @@ pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 
-/// The flags of ACL subcommands that show or change users.
+/// The command flags of ACL subcommands that show or change users.
 const FLAGS: Flags = ANYBODYS.union(Flags::ADMIN);
-/// The flags of ACL subcommands that every user may run: they reveal nothing about other users.
+/// The command flags of ACL subcommands that every user may run: they reveal nothing about other
+/// users.
 const ANYBODYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
 /// The ACL categories of ACL subcommands that show or change users.
 const CATEGORIES: Acl = Acl::ADMIN.union(Acl::DANGEROUS);

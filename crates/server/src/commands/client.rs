@@ -1,4 +1,4 @@
-//! CLIENT: shows connections and changes their state.
+//! The command CLIENT: shows the connections of clients and changes their state.
 
 mod filter;
 mod list;

@@ -10,11 +10,11 @@ use crate::context::ServerCtx;
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
 
-/// The flags of CLUSTER subcommands that only return information.
+/// The command flags of CLUSTER subcommands that only return information.
 const READ: Flags = Flags::STALE;
-/// The flags of administrative CLUSTER subcommands.
+/// The command flags of administrative CLUSTER subcommands.
 const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
-/// The flags of CLUSTER subcommands that change the cluster.
+/// The command flags of CLUSTER subcommands that change the cluster.
 const CHANGES: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
 /// Handles all commands of this file: refuses the request with the error that cluster support is

@@ -20,7 +20,7 @@ use request_keys::keys_of;
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMAND];
 
-/// The flags of COMMAND and its subcommands.
+/// The command flags of COMMAND and its subcommands.
 const FLAGS: Flags = Flags::LOADING.union(Flags::STALE);
 
 static COMMAND: Command<Runner> = Command {
@@ -100,7 +100,7 @@ fn command_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Returns all commands of the table, sorted by name.
+/// Returns all commands of the command table, sorted by name.
 fn sorted(table: &CommandTable) -> Vec<&'static Registered> {
     let mut all: Vec<&'static Registered> = table.iter().collect();
     all.sort_unstable_by_key(|registered| registered.full_name);

@@ -34,7 +34,7 @@ use crate::{limits, listen, logging, tls, users};
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
 
-/// The flags of all CONFIG subcommands except HELP.
+/// The command flags of all CONFIG subcommands except HELP.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 /// The ACL categories of all CONFIG subcommands except HELP.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);

@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the payload of DUMP for a value.
+    /// Returns the payload that DUMP creates for a value.
     fn dumped(object: Object) -> Vec<u8> {
         let entry = Entry::new(b"k", NewValue::Object(object), None, 0);
         dump::dump(&entry.view(), Compression::None)

@@ -33,7 +33,7 @@ const CHANGING: Acl = Acl::SCRIPTING.union(Acl::WRITE);
 /// The versions of servers that know the subcommands which change libraries: servers before Redis 7
 /// have no functions.
 const RECORDED_SINCE: &[RecordedForm] = &[RecordedForm::known_since(KnownSince::REDIS_7)];
-/// The flags of FUNCTION subcommands that change libraries.
+/// The command flags of FUNCTION subcommands that change libraries.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
 
 static FUNCTION: Command<Runner> = Command {

@@ -20,7 +20,7 @@ use crate::shared::Shared;
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
 
-/// The flags of the HOTKEYS subcommands.
+/// The command flags of the HOTKEYS subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
 /// The ACL categories of the HOTKEYS subcommands.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);

@@ -14,7 +14,7 @@ use crate::context::ServerCtx;
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&LATENCY];
 
-/// The flags of the LATENCY subcommands.
+/// The command flags of the LATENCY subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 
 static LATENCY: Command<Runner> = Command {

@@ -321,9 +321,9 @@ fn resend_changed(
 
 /// The result of sending a group of RESTORE requests to the target.
 struct SendResult {
-    /// For each request, true if the target executed it.
+    /// True for each RESTORE request that the target has executed, in the order of the requests.
     taken: Vec<bool>,
-    /// The first failure; `None` if the target executed all requests.
+    /// The first failure to send a key; `None` if the target executed all requests.
     failure: Option<Failure>,
 }
 

@@ -11,7 +11,7 @@ use crate::context::ServerCtx;
 /// The commands of this file; [`super::all`] joins the lists of all files.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMANDLOG, &SLOWLOG];
 
-/// The flags of the SLOWLOG and COMMANDLOG subcommands.
+/// The command flags of the SLOWLOG and COMMANDLOG subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::LOADING).union(Flags::STALE);
 /// The ACL categories of the SLOWLOG and COMMANDLOG subcommands.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
@@ -58,7 +58,8 @@ fn count(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     }
 }
 
-/// Replies with the `count` newest entries of the log `kind`.
+/// Replies with the `count` newest entries of the log `kind`: slow commands, large requests or
+/// large replies.
 fn show(ctx: &mut ServerCtx<'_, '_, '_>, kind: Kind, count: usize) {
     let entries = ctx.shared.engine.command_logs.newest(kind, count);
     ctx.reply.array(entries.len());

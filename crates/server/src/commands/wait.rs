@@ -21,9 +21,9 @@ pub static COMMANDS: &[&Command<Runner>] = &[&WAIT, &WAITAOF];
 /// The number of copies of its changes that a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// WAIT: the number of replicas that have received the changes.
+    /// WAIT: the number of replicas that must have received the client's changes.
     Replicas(i64),
-    /// WAITAOF: the copies that are synced to disk, on this server and on replicas.
+    /// WAITAOF: the numbers of copies that must be synced to disk, on this server and on replicas.
     Synced {
         /// The number of this server's append-only files to wait for: 0 or 1.
         local: i64,
@@ -35,13 +35,13 @@ pub enum Wanted {
 /// The number of copies of a client's changes that exist now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// The number of replicas that have acknowledged the changes.
+    /// The number of replicas that have acknowledged the client's changes, for WAIT.
     Replicas(i64),
-    /// The copies that are synced to disk, on this server and on replicas.
+    /// The numbers of copies that are synced to disk, on this server and on replicas, for WAITAOF.
     Synced {
         /// The number of this server's append-only files with the changes: 0 or 1.
         local: i64,
-        /// The number of replicas with the changes on disk.
+        /// The number of replicas that have synced the client's changes to disk.
         replicas: i64,
     },
 }
@@ -85,7 +85,7 @@ impl Wanted {
         }
     }
 
-    /// Returns true if `copies` reaches all numbers of `self`.
+    /// Returns true if there are at least as many `copies` as the client waits for.
     pub fn has_enough(self, copies: Copies) -> bool {
         match (self, copies) {
             (Self::Replicas(wanted), Copies::Replicas(present)) => present >= wanted,

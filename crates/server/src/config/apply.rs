@@ -43,7 +43,7 @@ pub struct StartOptions {
     pub tcp_backlog: u32,
     /// The number of I/O threads.
     pub io_threads: usize,
-    /// The interface to the kernel: io_uring or epoll.
+    /// The interface to the kernel that the event loops use: io_uring or epoll.
     pub backend: BackendChoice,
     /// The number of databases.
     pub databases: usize,

@@ -67,7 +67,8 @@ impl Choice for EvictionPolicy {
     ];
 }
 
-/// The values of `tls-auth-clients`: the rules for certificates of clients.
+/// The values of `tls-auth-clients`: the rule whether clients of a TLS listener must show a
+/// certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthClients {
     /// Clients are not asked for a certificate.
@@ -86,9 +87,9 @@ impl Choice for AuthClients {
 /// The values of `tls-auth-clients-user`: the field of a client's certificate that names its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateUser {
-    /// The common name of the certificate names the user.
+    /// The common name of a client's certificate names its user.
     CommonName,
-    /// A URI among the certificate's subject alternative names names the user.
+    /// A URI among the subject alternative names of a client's certificate names its user.
     Uri,
     /// A client's certificate does not log in a user.
     Off,
@@ -99,16 +100,19 @@ impl Choice for CertificateUser {
     const VALUES: &'static [Self] = &[Self::CommonName, Self::Uri, Self::Off];
 }
 
-/// The values of `metrics-per-command`: the metrics of each command.
+/// The values of `metrics-per-command`: the metrics that the metrics endpoint shows for each
+/// command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerCommand {
-    /// The endpoint shows no metrics of single commands.
+    /// The metrics endpoint shows no metrics of single commands.
     No,
-    /// The endpoint shows the calls, the errors and the summed times of each command.
+    /// The metrics endpoint shows the calls, the errors and the summed times of each command.
     Counters,
-    /// The endpoint shows the counters, and percentiles of the times.
+    /// The metrics endpoint shows the counters of each command, and percentiles of its execution
+    /// times.
     Percentiles,
-    /// The endpoint shows the counters, and a histogram of the times.
+    /// The metrics endpoint shows the counters of each command, and a histogram of its execution
+    /// times.
     Histograms,
 }
 
@@ -123,7 +127,7 @@ impl Choice for NewChannels {
     const VALUES: &'static [Self] = &[Self::All, Self::None];
 }
 
-/// The values of `io-backend`: the interface to the kernel.
+/// The values of `io-backend`: the interface to the kernel that the event loops use.
 impl Choice for BackendChoice {
     const WORDS: &'static [&'static str] = &["auto", "io_uring", "epoll"];
     const VALUES: &'static [Self] = &[Self::Auto, Self::IoUring, Self::Epoll];
@@ -133,10 +137,10 @@ impl Choice for BackendChoice {
 /// version is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// Snapshots and payloads of an unknown version are refused.
+    /// Snapshots and RESTORE payloads of an unknown format version are refused.
     Strict,
-    /// Snapshots and payloads of an unknown version are read as long as their content is
-    /// understood.
+    /// Snapshots and RESTORE payloads of an unknown format version are read as long as their
+    /// content is understood.
     Relaxed,
 }
 
@@ -161,13 +165,16 @@ impl Choice for Unsupported {
 /// The values of `repl-diskless-load`: the treatment of a snapshot from the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisklessLoad {
-    /// The snapshot is received into a file first.
+    /// The snapshot from the primary is received into a file before it is loaded.
     Disabled,
-    /// The snapshot is loaded while it arrives if there is no data, else as with `disabled`.
+    /// The snapshot from the primary is loaded while it arrives if the replica has no data, else as
+    /// with `disabled`.
     OnEmptyDb,
-    /// The snapshot is loaded while it arrives, beside the present data, which it then replaces.
+    /// The snapshot from the primary is loaded while it arrives, beside the present data, which it
+    /// then replaces.
     SwapDb,
-    /// The present data is removed, and the snapshot is loaded while it arrives.
+    /// The present data of the replica is removed, and the snapshot from the primary is loaded
+    /// while it arrives.
     FlushBeforeLoad,
 }
 

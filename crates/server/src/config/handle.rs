@@ -56,7 +56,7 @@ pub enum ValueRange {
 }
 
 impl ValueRange {
-    /// Returns true if this set contains all values of `kind`.
+    /// Returns true if this set of values contains all values of the option kind `kind`.
     const fn all_of(self, kind: Kind) -> bool {
         match (self, kind) {
             (ValueRange::Numbers { min, max }, Kind::Integer { min: first, max: last })
@@ -81,7 +81,7 @@ pub trait OptionType {
     /// The type that [`OptionType::read`] returns; it may borrow from the store.
     type Read<'s>;
 
-    /// The set of values that the type can hold.
+    /// The set of option values that the type can hold.
     const HOLDS: ValueRange;
 
     /// Reads a value; `None` if the type cannot hold it. O(1); O(words) for a choice.
@@ -190,9 +190,9 @@ impl OptionType for MemoryShare {
 
 /// A type with a fixed set of values. Each value has a word in the configuration.
 pub trait Choice: Copy + PartialEq + 'static {
-    /// The words, in the order in which errors list them.
+    /// The words that the option permits, in the order in which errors list them.
     const WORDS: &'static [&'static str];
-    /// The values, in the order of their words.
+    /// The values of the type, in the order of their words in [`Choice::WORDS`].
     const VALUES: &'static [Self];
 
     /// Returns the word by which the configuration names this value. O(words).

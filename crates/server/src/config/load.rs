@@ -40,7 +40,7 @@ pub enum LoadError {
     File {
         /// The path of the configuration file.
         path: PathBuf,
-        /// The reason why the file cannot be read.
+        /// The reason why the configuration file cannot be read.
         error: io::Error,
     },
     /// Standard input cannot be read.
@@ -103,7 +103,7 @@ fn port_in(path: &Path) -> Option<u16> {
     path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }
 
-/// Returns the system's message for an error, without its number.
+/// Returns the message of the operating system for an error, without the error number.
 fn reason_of(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -32,7 +32,7 @@ pub enum DefaultValue {
     Fixed(&'static str),
     /// A value that is computed from the machine or the process when the server starts.
     Computed {
-        /// A description of the value for the documentation.
+        /// A description of the computed default value, for the documentation.
         shown: &'static str,
         /// The function that computes the value, or returns `None` if the system does not provide
         /// it. O(1), a system call.
@@ -153,7 +153,7 @@ pub struct Opt {
     pub example: Option<&'static str>,
     /// The times at which the option may change.
     pub change: Change,
-    /// The action when CONFIG SET changes the option.
+    /// The action that the server performs when CONFIG SET changes the option.
     pub on_change: OnChange,
     /// True if CONFIG GET shows the option only by its full name and docs/options.md omits it.
     pub hidden: bool,
@@ -249,7 +249,7 @@ impl Opt {
         Opt { example: Some(value), ..self }
     }
 
-    /// Sets the action when CONFIG SET changes the option.
+    /// Sets the action that the server performs when CONFIG SET changes the option.
     pub const fn on_change(self, on_change: OnChange) -> Self {
         Opt { on_change, ..self }
     }

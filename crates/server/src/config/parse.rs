@@ -8,9 +8,9 @@ use stdx::quoted::split_quoted;
 /// A line that sets an option or contains another directive, such as `include`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
-    /// The line's number in its text, from 1.
+    /// The number of the line in the configuration text, from 1.
     pub line_number: usize,
-    /// The line as written, without the blanks around it.
+    /// The line of the configuration as written, without the blanks around it.
     pub line: Vec<u8>,
     /// The first word of the line, in lower case: the name of the directive.
     pub name: Vec<u8>,

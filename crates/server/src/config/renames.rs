@@ -24,7 +24,7 @@ pub struct Renames {
 pub struct Rename {
     /// The name of the command before this rename.
     pub from: String,
-    /// The new name; empty if the command is disabled.
+    /// The new name of the command; empty if the command is disabled.
     pub to: String,
 }
 
@@ -60,7 +60,7 @@ impl Renames {
         Ok(())
     }
 
-    /// Returns the renames, to be applied in this order.
+    /// Returns the renames of commands, to be applied in this order.
     pub fn iter(&self) -> impl Iterator<Item = &Rename> + '_ {
         self.list.iter()
     }

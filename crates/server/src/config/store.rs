@@ -37,7 +37,7 @@ pub struct ConfigStore {
     readable_secrets: Vec<ReadableSecret>,
     /// The new names of commands, and the disabled commands, of the `rename-command` lines.
     renames: Renames,
-    /// The words after `user` of each `user` line.
+    /// The words after `user` of each `user` line of the configuration.
     users: Vec<Vec<Vec<u8>>>,
     /// The working folder at the start, and the sources of the configuration besides the file.
     start: Start,

@@ -16,7 +16,7 @@ pub type Words = Result<Vec<Vec<u8>>, Refusal>;
 /// value of the option.
 pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
 
-/// The rules for a value of several words.
+/// The rules for parsing and writing an option's value of several words.
 #[derive(Debug)]
 pub struct WordsKind {
     /// The parser of the new value. It also gets the present value, because a line may set only a
@@ -40,7 +40,7 @@ pub static ADDRESSES: WordsKind =
 /// The grammar of `audit-log-events`: words of [`AUDIT_EVENT_WORDS`].
 pub static AUDIT_EVENTS: WordsKind =
     WordsKind { parse: audit_events, line_words: 0, accumulates: false, none: NONE };
-/// The grammar of `audit-log-users` and `oidc-audience`: any words.
+/// The grammar of `audit-log-users` and `oidc-audience`: a list of any words.
 pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false, none: NONE };
 /// The grammar of `save`: pairs of a number of seconds and a number of changes.
 pub static SAVE_POINTS: WordsKind =

@@ -13,9 +13,9 @@ use crate::shared::Shared;
 pub struct MemoryFigures {
     /// Memory that is allocated and not freed (`used_memory`).
     pub used: u64,
-    /// The maximum of `used` so far, sampled ten times a second.
+    /// The maximum of the used memory so far, sampled ten times a second.
     pub peak: u64,
-    /// `used` at the end of the server's start.
+    /// The used memory at the end of the server's start.
     pub startup: u64,
     /// Resident memory of the process, as the kernel counts it.
     pub rss: u64,

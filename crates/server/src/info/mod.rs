@@ -20,7 +20,7 @@ pub use memory::{Excess, MemoryFigures, ratio};
 
 /// A section of INFO: its name in a request, its heading and its writer.
 pub struct Section {
-    /// The name in a request, in lower case.
+    /// The name by which a request for INFO selects the section, in lower case.
     pub name: &'static str,
     heading: &'static str,
     by_default: bool,
@@ -44,7 +44,7 @@ impl Section {
     }
 }
 
-/// All sections, in the order INFO shows them.
+/// All sections of INFO, in the order in which INFO shows them.
 pub static SECTIONS: &[Section] = &[
     Section::new("server", "Server", server::server),
     Section::new("clients", "Clients", server::clients),
@@ -71,7 +71,7 @@ pub static SECTIONS: &[Section] = &[
 pub struct Fields(String);
 
 impl Fields {
-    /// Appends a line with the field `name` and its value.
+    /// Appends a line of INFO with the field `name` and its value.
     pub fn add(&mut self, name: &str, value: impl std::fmt::Display) {
         // Writing to a String cannot fail.
         let _ = write!(self.0, "{name}:{value}\r\n");

@@ -214,7 +214,7 @@ fn append_only_files(figures: &append_only::Figures, writer: &writer::Figures, f
     fields.add("aof_delayed_fsync", writer.delayed);
 }
 
-/// Writes the progress of loading in the Persistence section.
+/// Writes the fields of the Persistence section about the progress of loading the data.
 fn loading_figures(loading: &LoadFigures, fields: &mut Fields) {
     let (began_s, total) = (loading.began_s.load(Relaxed), loading.total_bytes.load(Relaxed));
     let loaded = loading.loaded_bytes.load(Relaxed);

@@ -88,7 +88,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("oidc_keys", keys);
 }
 
-/// Writes the fields about connections, requests and bytes.
+/// Writes the fields of the Stats section about connections, requests and bytes.
 fn requests(shared: &Shared, fields: &mut Fields) {
     let samples = &shared.samples;
     let kbps = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
@@ -109,8 +109,8 @@ fn requests(shared: &Shared, fields: &mut Fields) {
     fields.add("rejected_connections", shared.rejected_connections.load(Relaxed));
 }
 
-/// Writes the fields about removed expired keys and hash fields. Commands and the housekeeper
-/// remove them.
+/// Writes the fields of the Stats section about removed expired keys and hash fields. Commands and
+/// the housekeeper remove them.
 fn expired(shared: &Shared, fields: &mut Fields) {
     let expiry = &shared.engine.upkeep.expiry;
     let hash_fields = shared.engine.threads.sum(|stats| &stats.expired_fields) + expiry.fields.get();
@@ -123,8 +123,8 @@ fn expired(shared: &Shared, fields: &mut Fields) {
     fields.add("expire_cycle_cpu_milliseconds", expiry.nanos.get() / 1_000_000);
 }
 
-/// Writes the fields about evictions, about runs of scripts, and about the time for which used
-/// memory exceeded its limit.
+/// Writes the fields of the Stats section about evictions, about runs of scripts, and about the
+/// time for which used memory exceeded its limit.
 fn evicted(shared: &Shared, fields: &mut Fields) {
     fields.add("evicted_keys", shared.engine.threads.sum(|stats| &stats.evicted_keys));
     fields.add("evicted_clients", shared.engine.threads.sum(|stats| &stats.evicted_clients));
@@ -138,7 +138,7 @@ fn evicted(shared: &Shared, fields: &mut Fields) {
     fields.add("current_eviction_exceeded_time", current.as_millis());
 }
 
-/// Writes the fields about the turns of all threads' event loops.
+/// Writes the fields of the Stats section about the turns of all threads' event loops.
 fn turns(shared: &Shared, fields: &mut Fields) {
     let usec = |counter: fn(&ThreadStats) -> &Counter| shared.engine.threads.sum(counter) / 1000;
     fields.add("eventloop_cycles", shared.engine.threads.sum(|stats| &stats.cycles));

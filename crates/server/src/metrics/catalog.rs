@@ -39,7 +39,7 @@ impl Kind {
 /// A metric that the server exports: its name, type, labels and help text.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// The name without `saker_` and `_total`; empty for `saker_info`.
+    /// The name of the metric without `saker_` and `_total`; empty for `saker_info`.
     pub name: &'static str,
     /// The type of the metric.
     pub kind: Kind,
@@ -742,7 +742,7 @@ pub const REPLICA_LAG_BYTES: Metric = labelled(
     &["replica"],
     "Part of the replication stream that a replica has not acknowledged yet.",
 );
-/// The metric of the time since a replica's last acknowledgement.
+/// The metric of the time since a replica's last acknowledgement, in seconds.
 pub const REPLICA_LAG_SECONDS: Metric = labelled(
     Kind::Gauge,
     "replica_lag_seconds",
@@ -774,7 +774,7 @@ pub const KEY_SIZES: Metric = labelled(
     "Keys of a type in a database by size: from `size` to less than twice `size`. The unit is \
          bytes for strings, elements for other types.",
 );
-/// The metric of the durations of all requests.
+/// The metric of the durations of all requests, a histogram in seconds.
 pub const REQUEST_SECONDS: Metric = metric(
     Kind::Histogram,
     "request_seconds",

@@ -28,7 +28,7 @@ const VISITS_MAX: usize = 64;
 /// Maximum number of bytes that are read and discarded after the answer was sent. If a connection
 /// is closed with unread input, the peer may lose the answer.
 const REST_BYTES_MAX: usize = 64 * 1024;
-/// Interval of checks whether the server is stopping.
+/// Interval at which the thread of the metrics endpoint checks whether the server is stopping.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Pause after an error in accepting or polling connections that would otherwise repeat at once.
 const RETRY: Duration = Duration::from_millis(100);
@@ -106,9 +106,10 @@ fn make_room(visits: &mut VecDeque<Visit>) {
 /// The stage of a scraper's connection: its request arrives, its answer is sent, or its end is
 /// awaited.
 enum Stage {
-    /// An incomplete request: the bytes received so far.
+    /// The connection's request is incomplete. Contains the bytes received so far.
     Asking(Vec<u8>),
-    /// An answer that is being sent, and the number of its bytes that were already sent.
+    /// The answer to the connection is being sent. Contains its bytes, and the number of bytes that
+    /// were already sent.
     Answering(Vec<u8>, usize),
     /// A connection whose answer is sent and whose further input is discarded, with the number of
     /// bytes discarded so far.

@@ -20,7 +20,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Both formats, in the order of the variants.
+    /// Both formats of the metrics page, in the order of the variants.
     pub const ALL: [Self; 2] = [Self::Text, Self::OpenMetrics];
 
     /// Returns the value of the HTTP header `Content-Type` for this format.
@@ -32,7 +32,7 @@ impl Format {
     }
 }
 
-/// A metric and the lines of its samples so far.
+/// A metric of the page, and the lines of its samples that were added so far.
 struct Family {
     metric: &'static Metric,
     samples: String,

@@ -49,7 +49,7 @@ pub struct OidcOptions {
     pub refresh: Duration,
     /// The claims that a token must have to be accepted.
     pub expected: Expected,
-    /// The text before each user name of a token: `oidc-user-prefix`.
+    /// The text that is put before each user name of a token: `oidc-user-prefix`.
     pub user_prefix: String,
     /// True if a session ends when its token expires: `oidc-end-sessions`.
     pub closes_sessions: bool,

@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 const KEYS_MAX: usize = 64;
 /// Maximum number of public keys that are tried to verify a token that names no key.
 const TRIES_MAX: usize = 4;
-/// Maximum number of users that a token may name.
+/// Maximum number of users that a token of an identity provider may name.
 const USERS_MAX: usize = 64;
 
 /// A public key of the provider, by which signatures of tokens are verified.
@@ -46,7 +46,7 @@ pub struct Keys(Vec<Key>);
 /// The reason why a text is not a set of public keys (JWKS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeysError {
-    /// The text is not JSON with a list `keys`.
+    /// The text of the key set is not JSON with a list `keys`.
     NoKeySet,
     /// No public key in the set is for a supported signature algorithm.
     NoUsableKey,
@@ -73,7 +73,7 @@ impl Keys {
         if keys.is_empty() { Err(KeysError::NoUsableKey) } else { Ok(Self(keys)) }
     }
 
-    /// Returns the number of public keys in the set.
+    /// Returns the number of public keys of the identity provider in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -142,7 +142,7 @@ pub struct Expected {
 pub struct Claims {
     /// The user names in the claim `oidc-user-claim`, at least one.
     pub users: Vec<String>,
-    /// The expiry time of the token, in Unix seconds.
+    /// The time at which the token expires, in Unix seconds.
     pub expires_s: u64,
 }
 

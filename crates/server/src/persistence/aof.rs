@@ -54,7 +54,7 @@ const REMOVE_RETRY: Duration = Duration::from_secs(60);
 /// Number of consecutive failed rewrites above which each further failure delays the next automatic
 /// rewrite. Redis delays rewrites too.
 const FAILURES_BEFORE_DELAY: u64 = 3;
-/// Maximum delay of an automatic rewrite after a failed one.
+/// Maximum delay of an automatic rewrite of the append-only file after a failed one.
 const DELAY_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the present time of two clocks: milliseconds since the start of the server, and Unix

@@ -34,7 +34,8 @@ use crate::snapshots::stamp_of;
 const BATCHES_WAITING_MAX: usize = 32;
 /// Maximum number of log lines about keys left out because their collection is empty.
 const EMPTY_KEYS_LOGGED_MAX: u64 = 10;
-/// Longest single sleep within a pause that `key-load-delay` causes.
+/// Longest single sleep within a pause of `key-load-delay`, so that a load notices soon when the
+/// pause must end.
 const DELAY_STEP: Duration = Duration::from_millis(10);
 /// Time between two log lines about the progress of a load.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
@@ -60,10 +61,10 @@ pub struct LoadMode<'s> {
 /// The treatment of keys in the file whose expiry has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// Keys whose expiry has passed are not loaded.
+    /// Keys of the file whose expiry has passed are not loaded.
     LeftOut,
-    /// Expired keys are loaded and removed later. This is for a file in which requests follow the
-    /// snapshot: one of them may extend the expiry of a key.
+    /// Expired keys of the file are loaded and removed later. This is for a file in which requests
+    /// follow the snapshot: one of them may extend the expiry of a key.
     Kept,
 }
 

@@ -85,7 +85,7 @@ pub struct Replaced<S> {
     /// The bytes after the end of the snapshot that were already read. They belong to the
     /// replication stream.
     pub behind: Vec<u8>,
-    /// The source of the bytes that follow those in `behind`.
+    /// The source of the replication stream's bytes that follow those in `behind`.
     pub source: S,
     /// The database that is selected in the primary's replication stream, from the AUX field
     /// `repl-stream-db`; `None` if the snapshot does not contain this field.

@@ -38,7 +38,8 @@ use crate::snapshots::library_name;
 const BATCHES_WAITING_MAX: usize = 4;
 /// Maximum number of log lines about requests that failed in a replay.
 const ERRORS_LOGGED_MAX: u64 = 100;
-/// Longest single sleep within a pause that `key-load-delay` causes.
+/// Longest single sleep within a pause of `key-load-delay`, so that a replay notices soon when the
+/// pause must end.
 const DELAY_STEP: Duration = Duration::from_millis(10);
 
 /// The part of an append-only file to replay, and the way in which the threads use the keyspace.
@@ -99,7 +100,7 @@ pub enum ReplayEnd {
     /// The replay reached [`ReplayRange::stop_at`]. The replayed part ends at this offset, in
     /// bytes.
     Stopped(u64),
-    /// The server stops, so the replay ended early.
+    /// The replay ended early because the server stops.
     Abandoned,
 }
 

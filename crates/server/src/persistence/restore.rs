@@ -54,7 +54,7 @@ fn refused(why: impl std::fmt::Display) -> FileError {
 /// The contents of the folder of the append-only files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The folder contains the files of an append-only file.
+    /// The folder contains append-only files and their manifest.
     Files,
     /// The folder contains no append-only file.
     Nothing,
@@ -284,7 +284,7 @@ impl Done {
 struct Listed<'m> {
     part: &'m Part,
     path: PathBuf,
-    /// The length of the file; `None` if it is missing.
+    /// The length of the append-only file in bytes; `None` if the file is missing.
     len_bytes: Option<u64>,
 }
 

@@ -441,9 +441,9 @@ fn load(shared: &Arc<Shared>, source: Option<Source>, start_thread: StartThread)
 /// The result of loading the append-only files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedFiles {
-    /// The length of the last incremental file, in bytes.
+    /// The length of the last incremental append-only file, in bytes.
     pub last_len_bytes: u64,
-    /// The length of all loaded files together, in bytes.
+    /// The length of all loaded append-only files together, in bytes.
     pub len_bytes: u64,
     /// The point in the replication stream that the files state at their end; `None` if they state
     /// none, or if a command has failed.

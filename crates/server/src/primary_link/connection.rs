@@ -163,7 +163,7 @@ impl<'t> Connection<'t> {
         self.net.resume_input(self.conn);
     }
 
-    /// Queues bytes for the primary; the next poll sends them.
+    /// Queues bytes for the primary; the next call of [`poll`](Self::poll) sends them.
     pub fn send(&mut self, bytes: &[u8]) {
         if self.closed.is_none() {
             self.net.output(self.conn).tail_mut().extend_from_slice(bytes);
@@ -292,7 +292,7 @@ impl<'t> Connection<'t> {
         }
     }
 
-    /// Reads the option `repl-timeout` again, which may have changed.
+    /// Reads the option `repl-timeout` again, because it may have changed.
     pub fn refresh_timeout(&mut self) {
         self.timeout = timeout(self.shared);
     }

@@ -197,7 +197,7 @@ impl Drop for AsyncLoading<'_> {
     }
 }
 
-/// Receives a snapshot into a temporary file. Returns the file.
+/// Receives the snapshot of the primary into a temporary file, and returns the file.
 fn receive(mut transfer: Transfer<'_, '_>) -> Result<ReceivedSnapshot, LinkEnd> {
     let shared = Arc::clone(transfer.shared());
     match transfer.total_bytes() {

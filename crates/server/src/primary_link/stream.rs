@@ -19,7 +19,7 @@ use crate::config::table::replication as options;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::shared::Shared;
 
-/// The time between two acknowledgements to the primary.
+/// The time between two acknowledgements that a replica sends to its primary.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two attempts to apply a request that must wait, for example because a script
 /// is busy.
@@ -145,9 +145,10 @@ struct Stream<'c, 't, 's> {
 /// The next step after all received bytes were applied as far as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextStep {
-    /// Wait for more bytes: the next request is incomplete.
+    /// Wait for more bytes of the replication stream: the next request is incomplete.
     AwaitInput,
-    /// Wait for a short time: the next request cannot be applied at present.
+    /// Wait for a short time: the next request of the replication stream cannot be applied at
+    /// present.
     Retry,
 }
 

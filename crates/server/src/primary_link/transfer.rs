@@ -18,7 +18,7 @@ pub(super) struct Transfer<'c, 't> {
     /// A received part of the snapshot. The bytes from `ready_from` on are not read yet.
     ready: Vec<u8>,
     ready_from: usize,
-    /// True if the whole snapshot has been received.
+    /// True if the whole snapshot of the primary has been received.
     is_complete: bool,
 }
 

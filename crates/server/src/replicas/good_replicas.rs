@@ -9,7 +9,8 @@ use crate::config::ConfigStore;
 use crate::config::table::replication::{MIN_REPLICAS_MAX_LAG, MIN_REPLICAS_TO_WRITE};
 use crate::shared::Shared;
 
-/// The requirement for writes: the options `min-replicas-to-write` and `min-replicas-max-lag`.
+/// The number of good replicas that writes require: the options `min-replicas-to-write` and
+/// `min-replicas-max-lag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The minimum number of good replicas; with fewer, writes are refused.

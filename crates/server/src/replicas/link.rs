@@ -118,7 +118,7 @@ impl SnapshotOutput {
     }
 }
 
-/// The values in an acknowledgement of a replica.
+/// The offsets in an acknowledgement of a replica (REPLCONF ACK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
     /// The offset up to which the replica has applied the replication stream.

@@ -116,9 +116,9 @@ struct ReplicationThread<'s> {
     shared: &'s Arc<Shared>,
     mailbox: &'s Mailbox<Message>,
     net: EventLoop,
-    /// The connections of the replicas, by the ids of their clients.
+    /// The connections of the replicas, by the ids of the clients that represent the replicas.
     links: BTreeMap<u64, Link>,
-    /// The ids of the replicas' clients, by connection.
+    /// The ids of the clients that represent the replicas, by the replicas' connections.
     clients: HashMap<ConnId, u64>,
     /// True while a thread `repl-sync` determines the point in the replication stream of a new
     /// snapshot.
@@ -457,7 +457,7 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Queues the next part of the snapshot of a replica.
+    /// Queues the next part of the snapshot that a replica receives.
     fn feed_snapshot(&mut self, client: u64) {
         let now_ms = self.now_ms();
         let Some(link) = self.links.get_mut(&client) else { return };

@@ -7,10 +7,10 @@ use replicate::primary::{OutputLimit, Primary};
 use crate::config::ConfigStore;
 use crate::config::table::replication::REPL_BACKLOG_SIZE;
 
-/// The memory of the replication stream, in bytes.
+/// The memory that the replication stream and snapshots for replicas take, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamMemory {
-    /// The memory of the backlog, up to its configured size.
+    /// The memory of the backlog, up to the size that `repl-backlog-size` sets.
     pub backlog: u64,
     /// The memory beyond the size of the backlog: of the replication stream for slow replicas, and
     /// of snapshots that are being sent.

@@ -18,7 +18,7 @@ pub enum Message {
     /// The notice that the backlog or the spool of a snapshot has new bytes, or that the thread
     /// must end.
     Feed,
-    /// The result of the attempt to start a snapshot.
+    /// The result of the attempt to begin a snapshot for replicas.
     SyncBegun(Result<Begun, NotBegun>),
 }
 
@@ -54,7 +54,7 @@ pub struct Begun {
     pub readers: Vec<(u64, Framing, SpoolReader)>,
 }
 
-/// The reason why a snapshot has not begun.
+/// The reason why a snapshot for replicas has not begun.
 pub enum NotBegun {
     /// Another save, rewrite or full sync is in progress. The caller tries again later.
     Busy,
@@ -62,7 +62,7 @@ pub enum NotBegun {
     Failed {
         /// The ids of the clients of these replicas, which get the error.
         replicas: Vec<u64>,
-        /// The reason, for the error reply and the log.
+        /// The reason why the data cannot be written, for the error reply and the log.
         reason: String,
     },
 }

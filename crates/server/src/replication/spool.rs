@@ -85,7 +85,7 @@ pub enum Piece {
     Bytes(SharedBytes),
     /// No bytes at present. [`OnProgress`] is called when the writer has written more or has ended.
     Pending,
-    /// The end: the reader has read the whole snapshot.
+    /// The reader has read the whole snapshot.
     End,
 }
 
@@ -102,7 +102,7 @@ struct State {
     blocks: VecDeque<Block>,
     /// The number of bytes of the snapshot that the writer has written so far.
     len_bytes: u64,
-    /// The total number of bytes of the blocks in memory.
+    /// The total number of bytes of the spool's blocks that are in memory.
     memory_bytes: usize,
     /// The progress of each reader; `None` if the reader was dropped.
     cursors: Vec<Option<Cursor>>,
@@ -158,7 +158,7 @@ enum Place {
     Memory(Arc<Held>),
     File {
         file: Arc<dyn SpoolFile>,
-        /// The offset of the block in the file, in bytes.
+        /// The offset of the block in the temporary file, in bytes.
         at: u64,
     },
 }
@@ -240,7 +240,7 @@ impl AsRef<[u8]> for Slice {
     }
 }
 
-/// The place of the bytes that a reader reads next.
+/// The place of the bytes that a reader of the spool reads next.
 enum Found {
     Memory(Slice),
     File { file: Arc<dyn SpoolFile>, at: u64, len_bytes: usize },

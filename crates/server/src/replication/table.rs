@@ -1,4 +1,4 @@
-//! The replicas as INFO, ROLE and the log show them.
+//! The states of replicas, as INFO, ROLE and the log of the primary show them.
 
 use replicate::handshake::Purpose;
 use replicate::primary::Primary;

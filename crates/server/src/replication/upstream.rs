@@ -16,7 +16,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// The address of a primary, as REPLICAOF gave it. The host name is looked up for each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrimaryAddress {
-    /// The name or the IP address of the host.
+    /// The name or the IP address of the primary's host.
     pub host: String,
     /// The TCP port on which the primary listens.
     pub port: u16,
@@ -47,7 +47,7 @@ pub enum LinkPhase {
 }
 
 impl LinkPhase {
-    /// Returns the name of the phase that ROLE shows.
+    /// Returns the name by which ROLE shows the phase of the link.
     pub fn role_word(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -142,7 +142,7 @@ pub struct Upstream {
     drain_requested: Mutex<bool>,
     /// The condition variable that is notified when `drain_requested` becomes false.
     drained: Condvar,
-    /// The mailbox of the thread `primary-link`; `None` unless it runs.
+    /// The mailbox of the thread `primary-link`; `None` unless the thread runs.
     pub(crate) mailbox: Mutex<Option<Arc<Mailbox<LinkMessage>>>>,
     /// The handle of the thread `primary-link`, which is joined when the server ends. The lock is
     /// also held during its start.

@@ -92,9 +92,9 @@ pub struct Link {
     pub mode: Debugging,
     /// The client that debugs the script.
     pub client: Arc<ClientInfo>,
-    /// The user of the client's session, with its rights.
+    /// The user of the debugging client's session, with its rights.
     pub identity: Identity,
-    /// The EVAL request that runs the script.
+    /// The EVAL request that runs the debugged script.
     pub words: OwnedArgs,
     state: Mutex<LinkState>,
     arrived: Condvar,
@@ -112,7 +112,7 @@ struct LinkState {
 
 /// The output of a script that is sent to its client.
 pub struct Output {
-    /// The bytes of output to send to the client.
+    /// The bytes of the script's output to send to the client.
     pub bytes: ByteQueue,
     /// The position of the change log up to which the bytes show changes, if the debug session ends
     /// with these bytes.

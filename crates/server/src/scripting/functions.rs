@@ -50,7 +50,7 @@ pub struct Functions {
     last_id: AtomicU64,
 }
 
-/// The libraries and functions that can be called.
+/// The loaded libraries, and their functions, which clients can call.
 #[derive(Default)]
 pub struct Loaded {
     /// The version of the list of texts from which the libraries were loaded; `None` before the

@@ -28,7 +28,7 @@ impl DataFolder {
         &self.path
     }
 
-    /// Returns the path of the file `name` in the folder.
+    /// Returns the path of the file `name` in the data folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -185,7 +185,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     copied
 }
 
-/// A file on disk that is opened for appending.
+/// An append-only file on disk that is open for appending.
 struct RealLog(File);
 
 impl LogFile for RealLog {

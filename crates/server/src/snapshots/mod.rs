@@ -71,7 +71,7 @@ pub(crate) struct Current {
 /// The origin of a save. It decides if a thread waits for the end of the save.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SaveInitiator {
-    /// A background save. No thread waits for it.
+    /// A background save of the snapshot file. No thread waits for its end.
     Background,
     /// A background save after FLUSHALL, so that the flushed data does not return after a crash. In
     /// Redis, FLUSHALL waits for this save. Here no thread waits for it, and the next save that a
@@ -299,15 +299,15 @@ pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
 pub struct LoadFigures {
     /// The start time of the load, in Unix seconds.
     pub began_s: AtomicI64,
-    /// The length of all files to load, in bytes.
+    /// The length of all data files to load together, in bytes.
     pub total_bytes: AtomicU64,
     /// Number of bytes of the files that were read so far.
     pub loaded_bytes: AtomicU64,
     /// Number of keys that were loaded.
     pub keys: AtomicU64,
-    /// Number of commands of append-only files that were read.
+    /// Number of commands that were read from append-only files.
     pub commands: AtomicU64,
-    /// Number of keys that had expired and were left out.
+    /// Number of keys in the files that had expired and were not loaded.
     pub expired: AtomicU64,
 }
 

@@ -26,14 +26,14 @@ use crate::config::choices::AuthClients;
 use crate::config::handle::Choice as _;
 use crate::config::table::tls as options;
 
-/// The file and the folder with the certificates of authorities.
+/// The file and the folder with the certificates of the trusted authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Authorities {
     file: PathBuf,
     folder: PathBuf,
 }
 
-/// The files of a certificate and its key.
+/// The files of a certificate and of its private key, and the key's password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     certificate: PathBuf,
@@ -67,7 +67,7 @@ pub struct Built {
     /// the first authority's. The second is `None` if these connections use the server's
     /// certificate.
     pub facts: [Option<Facts>; 3],
-    /// The sessions that clients may resume; `None` with `tls-session-caching no`.
+    /// The state of the TLS sessions that clients may resume; `None` with `tls-session-caching no`.
     pub resumption: Option<Resumption>,
     /// A hash of the settings that decide which clients are trusted. Clients may resume their
     /// sessions after a change of the configuration if the hash is the same.

@@ -49,7 +49,7 @@ pub(super) struct ReleaseQueue {
     marked: Released,
     /// The held-back pieces of output (parts), for each [`Level`], in the order of their keys.
     parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
-    /// The number that the next held-back part of output gets.
+    /// The number that the next held-back piece of output (part) gets.
     next_number: u64,
     /// The number of held-back pieces of output (parts) and the last part of each connection, by
     /// the connection's index.

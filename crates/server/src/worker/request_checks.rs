@@ -32,13 +32,14 @@ pub(super) struct RequestChecks {
 }
 
 impl RequestChecks {
-    /// Returns the optional work that `settings` enable, for one batch.
+    /// Returns the optional work before and after requests that `settings` enable, for one batch of
+    /// requests.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
         Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user_before: Vec::new() }
     }
 
-    /// Returns true if any of the optional work is enabled.
+    /// Returns true if any of the optional work before and after requests is enabled.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.audited.is_some() || self.delay_ms > 0

@@ -337,9 +337,9 @@ pub(super) struct Visited<'b> {
     /// The client of the connection. It is not in the thread's list during the visit.
     pub(super) client: Box<Client>,
     pub(super) conn: ConnId,
-    /// The requests of the visit that have not run yet.
+    /// The requests of the connection in the batch that have not run yet.
     pub(super) requests: Peekable<slice::Iter<'b, ParsedRequest>>,
-    /// The visits of the batch that come after this one.
+    /// The visits of other connections in the batch that come after this one.
     pub(super) next_turns: &'b [ConnTurn<Visit>],
     /// The length in bytes of the connection's output queue before this visit. Output after this
     /// length shows the log position that the client has seen.

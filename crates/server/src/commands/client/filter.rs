@@ -25,9 +25,9 @@ struct Condition<'a> {
 /// The form of a filter of CLIENT LIST or CLIENT KILL: plain or with NOT-.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A plain filter: a selected client matches it.
+    /// A plain filter, which selects the clients that match it.
     Plain,
-    /// A filter with NOT-: a selected client does not match it.
+    /// A filter with NOT-, which selects the clients that do not match it.
     Negated,
 }
 

@@ -84,7 +84,7 @@ pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
     run: Runner::Server(client_unpause),
     ..Command::DEFAULT
 };
-/// Handles CLIENT UNPAUSE: ends the pause of CLIENT PAUSE.
+/// Handles CLIENT UNPAUSE: ends the pause that CLIENT PAUSE has begun.
 fn client_unpause(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.pause.until_ms.store(0, Relaxed);
     ctx.shared.broadcast(|| Message::Resume);

@@ -23,7 +23,8 @@ pub struct DoctorInput {
     pub pending_bytes: u64,
     /// The memory limit `maxmemory`, in bytes; 0 for no limit.
     pub limit_bytes: u64,
-    /// True if keys are evicted when used memory reaches `maxmemory`.
+    /// True if `maxmemory-policy` permits the eviction of keys when used memory reaches
+    /// `maxmemory`.
     pub evicts: bool,
 }
 

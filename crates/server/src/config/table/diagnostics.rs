@@ -6,7 +6,7 @@ use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// The range of thresholds, with -1 for "off".
+/// The range of options that are a threshold for a log, with -1 for "off".
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
 
 /// The reason why options for test suites have no effect.

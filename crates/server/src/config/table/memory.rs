@@ -55,7 +55,7 @@ pub static OPTIONS: &[&Opt] = &[
         .accepted(OTHER_DESIGN),
 ];
 
-/// The memory limit, in bytes; 0 for no limit.
+/// The limit on the server's used memory, in bytes; 0 for no limit.
 pub static MAXMEMORY: Handle<u64> = Opt::memory(
     "maxmemory",
     "0",

@@ -79,7 +79,7 @@ pub static PORT: Handle<u16> =
         .on_change(OnChange::Prepare(Prepare::ListenOnPort))
         .typed();
 
-/// The addresses on which the server accepts connections.
+/// The addresses on which the server accepts TCP and TLS connections of clients.
 pub static BIND: Handle<[Vec<u8>]> = Opt::new(
     "bind",
     Kind::Words(&words::ADDRESSES),
@@ -164,7 +164,7 @@ pub static TCP_KEEPALIVE: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The interface to the kernel: io_uring or epoll.
+/// The interface to the kernel that the event loops use: io_uring or epoll.
 pub static IO_BACKEND: Handle<BackendChoice> = Opt::choice(
     "io-backend",
     "auto",

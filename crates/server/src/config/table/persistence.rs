@@ -71,7 +71,7 @@ pub static APPENDONLY: Handle<bool> = Opt::flag(
 .on_change(OnChange::Both(Prepare::AppendOnly, FollowUp::AppendOnly))
 .typed();
 
-/// The sync policy of the append-only file.
+/// The rule that states when the append-only file is synced to disk.
 pub static APPENDFSYNC: Handle<SyncPolicy> = Opt::choice(
     "appendfsync",
     "everysec",
@@ -166,7 +166,7 @@ pub static AOF_REWRITE_INCREMENTAL_FSYNC: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// The base name of the append-only files.
+/// The first part of the names of all append-only files.
 pub static APPENDFILENAME: Handle<[u8]> = Opt::new(
     "appendfilename",
     Kind::Checked(words::plain_appendfilename),
@@ -246,7 +246,7 @@ pub static RDB_SAVE_INCREMENTAL_FSYNC: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// The pause after each key that is loaded from a file, in microseconds.
+/// The pause after each key or command that is loaded from a file, in microseconds.
 pub static KEY_LOAD_DELAY: Handle<i64> = Opt::integer(
     "key-load-delay",
     "0",
@@ -256,7 +256,7 @@ pub static KEY_LOAD_DELAY: Handle<i64> = Opt::integer(
 .hidden()
 .typed();
 
-/// The pause after each key of a save, in microseconds.
+/// The pause after each key that a save has written, in microseconds.
 pub static RDB_KEY_SAVE_DELAY: Handle<i64> = Opt::integer(
     "rdb-key-save-delay",
     "0",

@@ -78,7 +78,7 @@ pub static PROTECTED_MODE: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// The clients that may change protected options.
+/// The clients that may change protected options with CONFIG SET.
 pub static ENABLE_PROTECTED_CONFIGS: Handle<Permitted> = Opt::choice(
     "enable-protected-configs",
     "no",
@@ -216,7 +216,7 @@ pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
 .at_start()
 .typed();
 
-/// The issuer that a token must name to be accepted.
+/// The issuer that a token (OpenID Connect) must name to be accepted.
 pub static OIDC_ISSUER: Handle<[u8]> = Opt::text(
     "oidc-issuer",
     "",
@@ -269,7 +269,8 @@ pub static OIDC_LEEWAY: Handle<u64> = Opt::integer(
 .at_start()
 .typed();
 
-/// `oidc-end-sessions`: true if a session ends when its token expires.
+/// `oidc-end-sessions`: true if a session that a token (OpenID Connect) has logged in ends when the
+/// token expires.
 pub static OIDC_END_SESSIONS: Handle<bool> = Opt::flag(
     "oidc-end-sessions",
     "yes",

@@ -14,7 +14,7 @@ use crate::builder::Server;
 pub(in crate::persistence) struct Link {
     pub(in crate::persistence) steps: Vec<String>,
     pub(in crate::persistence) refusal: Option<String>,
-    /// The bytes that must follow the snapshot.
+    /// The bytes that must follow the primary's snapshot, such as an end mark.
     pub(in crate::persistence) mark: Vec<u8>,
 }
 

@@ -297,7 +297,7 @@ fn a_cancelled_writer_drops_everything() {
     assert_eq!((spool.memory_bytes(), disk.open.load(Relaxed)), (0, 0));
 }
 
-/// A reader, and its progress in the expected bytes.
+/// A reader of a spool, and its progress in the expected bytes.
 struct Checked {
     reader: SpoolReader,
     at: usize,
