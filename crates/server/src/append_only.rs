@@ -60,7 +60,8 @@ impl RunningMean {
     }
 }
 
-/// The state of the append-only file. One lock protects it, which is a leaf in the lock order.
+/// The state of the append-only file. One lock protects it, and no other lock is taken under this
+/// lock.
 #[derive(Default)]
 pub(crate) struct State {
     /// The writer of the append-only file and its reader of the change log; `None` if changes are
@@ -125,9 +126,10 @@ pub struct RewriteRecord {
     /// Number of consecutive failed rewrites of the append-only file. A rewrite that a user
     /// requests resets it.
     pub failures: u64,
-    /// Duration of the last rewrite, in seconds; `None` before the first one has ended.
+    /// Duration of the last rewrite of the append-only file, in seconds; `None` before the first
+    /// one has ended.
     pub last_took_s: Option<u64>,
-    /// True if no rewrite has failed since the last successful one.
+    /// True if no rewrite of the append-only file has failed since the last successful one.
     pub last_succeeded: bool,
 }
 
@@ -141,14 +143,16 @@ impl Default for RewriteRecord {
 pub struct Figures {
     /// True if `appendonly` is `yes` and has taken effect.
     pub is_enabled: bool,
-    /// The writer's statistics; `None` if changes are not written to a file.
+    /// The statistics of the append-only file's writer; `None` if changes are not written to a
+    /// file.
     pub writer: Option<writer::Figures>,
     /// Total length of all append-only files, in bytes.
     pub len_bytes: u64,
     /// Total length of all append-only files, in bytes, after the last rewrite or, before the first
     /// one, when the server started.
     pub base_len_bytes: u64,
-    /// The duration so far of the rewrite in progress; `None` if there is none.
+    /// The duration so far of the rewrite of the append-only file in progress; `None` if there is
+    /// none.
     pub rewrites_for: Option<Duration>,
     /// True if a rewrite of the append-only file was requested and begins as soon as possible.
     pub is_scheduled: bool,
@@ -170,7 +174,7 @@ impl State {
         self.active.as_ref().or(self.baseless.as_ref())
     }
 
-    /// Returns true if `active` is still the writer that gets the changes.
+    /// Returns true if `active` is still the writer of the append-only file that gets the changes.
     pub(crate) fn is_attached(&self, active: &Active) -> bool {
         self.attached().is_some_and(|attached| Arc::ptr_eq(&attached.writer, &active.writer))
     }

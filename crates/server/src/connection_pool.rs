@@ -91,8 +91,8 @@ const KEPT_MAX: usize = 64;
 /// Time after which an idle connection in the pool is closed.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// The pool of idle connections. Each stays open for [`KEPT_FOR`] after its last use. The lock is a
-/// leaf, and is never held during a system call.
+/// The pool of idle connections. Each stays open for [`KEPT_FOR`] after its last use. No other lock
+/// is taken under the pool's lock, and it is never held during a system call.
 #[derive(Debug, Default)]
 pub struct ConnectionPool {
     kept: Mutex<Vec<PooledConnection>>,

@@ -15,11 +15,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::OFlags;
 
-/// A log file that is reopened when its name refers to another file. Its lock, a leaf in the lock
-/// order, is held while a line is written.
+/// A log file that is reopened when its name refers to another file. Its lock is held while a line
+/// is written, and no other lock is taken under it.
 #[derive(Debug)]
 pub struct LogFile {
-    /// The path. It is absolute, because the working folder may change.
+    /// The path of the log file. It is absolute, because the working folder may change.
     path: PathBuf,
     /// The permission bits of a new log file, before the umask.
     mode: u32,

@@ -42,7 +42,7 @@ const KNOWN_USERS_MAX: usize = 8;
 /// The error reply to a login attempt that is rejected because of many failures.
 pub const TOO_MANY_FAILED_LOGINS: &str = "ERR too many failed logins from this address, try again later";
 
-/// The delay of a login attempt, which the table of failures decides.
+/// The delay of a login attempt, which the table of failed logins decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     /// The login attempt is not delayed.
@@ -53,8 +53,8 @@ pub enum Delay {
     Refused,
 }
 
-/// The table of failed logins by address; the module describes it. Its lock is a leaf, taken by
-/// logins only.
+/// The table of failed logins by address; the module describes it. Only logins take its lock, and
+/// no other lock is taken under it.
 #[derive(Debug, Default)]
 pub struct LoginDelays {
     addresses: Mutex<HashMap<Network, LoginRecord>>,

@@ -51,7 +51,7 @@ impl RunQueue {
         self.fresh.len() + self.deferred.len()
     }
 
-    /// Adds a connection that became ready and is in neither queue.
+    /// Adds a connection that has become ready, so that its requests run, and is in neither queue.
     #[inline]
     pub fn push(&mut self, conn: ConnId) {
         self.fresh.push_back(conn);

@@ -176,8 +176,8 @@ pub struct Shared {
     pub engine: engine::Shared,
     /// The state through which other threads reach each I/O thread, by the number of the thread.
     pub ports: Vec<Port>,
-    /// The values of all options. The lock is a leaf; the engine's settings are derived from these
-    /// values.
+    /// The values of all options. The engine's settings are derived from these values. No other
+    /// lock is taken under the lock.
     pub config: Mutex<ConfigStore>,
     /// The rates that the housekeeper samples: requests, bytes and turns per second.
     pub samples: Samples,
@@ -185,7 +185,8 @@ pub struct Shared {
     pub started_unix_s: i64,
     /// The I/O backend that the event loops use.
     pub backend: Backend,
-    /// The addresses on which the server listens for clients. The lock is a leaf.
+    /// The addresses on which the server listens for clients. No other lock is taken under the
+    /// lock.
     pub listening: Mutex<Vec<Listening>>,
     /// The TLS configuration in use, with its certificates, and the counters of TLS handshakes.
     pub tls: Tls,

@@ -32,7 +32,7 @@ use stdx::glob::glob_match;
 pub use self::line::{Event, Outcome};
 use crate::log_file::LogFile;
 
-/// Maximum size of the queue, in bytes. Lines that do not fit are lost.
+/// Maximum size of the queue of audit log lines, in bytes. Lines that do not fit are lost.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// Time for which a stopping server waits until queued lines are written. Lines not written by then
 /// are lost.
@@ -80,7 +80,7 @@ pub struct Login<'a> {
 }
 
 impl Audit {
-    /// Opens or creates the file at `path`. Without a path no event is recorded.
+    /// Opens or creates the audit log's file at `path`. Without a path no event is recorded.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let file = path.map(|path| LogFile::open_private(path, loss_now)).transpose()?;
         Ok(Self { file, ..Self::default() })
@@ -163,7 +163,7 @@ impl Audit {
     }
 }
 
-/// Formats the line that reports `lost` lost lines, with the current time.
+/// Formats the line of the audit log that reports `lost` lost lines, with the current time.
 fn loss_now(lost: u64) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = line::time(since.as_millis() as i64);

@@ -186,7 +186,8 @@ impl Choice for DisklessLoad {
 /// The values of `propagation-error-behavior`: the reaction to a command of the primary that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailedCommand {
-    /// The failure is counted and logged, and the replica continues with the next command.
+    /// The failure of the command is counted and logged, and the replica continues with the next
+    /// command.
     Ignore,
     /// The replica closes the link to the primary.
     Panic,
@@ -251,7 +252,7 @@ impl Choice for Supervision {
 pub enum ReadableSecrets {
     /// The server logs a warning that names the file.
     Warn,
-    /// The server does not start if it finds such a file.
+    /// The server does not start if every user may read a configuration file with passwords.
     Refuse,
     /// The server does not check who may read its configuration files.
     Ignore,

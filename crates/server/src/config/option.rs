@@ -28,9 +28,9 @@ pub enum Effect {
 /// The default value of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultValue {
-    /// The same value on all machines, in the syntax of a configuration file.
+    /// A default value that is the same on all machines, in the syntax of a configuration file.
     Fixed(&'static str),
-    /// A value that is computed from the machine or the process when the server starts.
+    /// A default value that is computed from the machine or the process when the server starts.
     Computed {
         /// A description of the computed default value, for the documentation.
         shown: &'static str,
@@ -47,7 +47,7 @@ pub enum DefaultValue {
 /// change, also without an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
-    /// No action: the code that needs the value reads it each time.
+    /// The option needs no action: the code that uses the value reads it each time.
     Nothing,
     /// An action before the new value takes effect. The action may refuse the value.
     Prepare(Prepare),

@@ -16,8 +16,8 @@ use super::table::persistence::DIR;
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Value};
 
-/// The values of all options. A running server has one store, protected by a lock that is a leaf in
-/// the lock order. The lock is held only while a request reads or changes options.
+/// The values of all options. A running server has one store, protected by a lock under which no
+/// other lock is taken. The lock is held only while a request reads or changes options.
 #[derive(Clone, Debug)]
 pub struct ConfigStore {
     values: Vec<Value>,

@@ -204,7 +204,7 @@ fn append_only_figures(shared: &Shared, figures: &append_only::Figures, fields: 
     fields.add("aof_last_cow_size", shared.engine.keyspace.snapshot().handed_over_len_bytes_peak());
 }
 
-/// Writes the fields about the files of an active append-only file.
+/// Writes the fields of the Persistence section about the files of an active append-only file.
 fn append_only_files(figures: &append_only::Figures, writer: &writer::Figures, fields: &mut Fields) {
     fields.add("aof_current_size", figures.len_bytes);
     fields.add("aof_base_size", figures.base_len_bytes);

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::negotiate::{Coding, Form};
 
-/// Maximum length of a request's first line and headers together, in bytes.
+/// Maximum length of the first line of a scraper's request and headers together, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of headers in a scraper's request.
 const HEADERS_MAX: usize = 64;

@@ -40,7 +40,7 @@ impl std::fmt::Display for FetchError {
     }
 }
 
-/// Reads the public keys of the issuer from the file at `path`.
+/// Reads the public keys of the identity provider from the file at `path`.
 pub fn from_file(path: &Path) -> Result<Keys, FetchError> {
     let mut text = Vec::new();
     let file = File::open(path).map_err(FetchError::File)?;

@@ -31,7 +31,7 @@ const TRIES_MAX: usize = 4;
 /// Maximum number of users that a token of an identity provider may name.
 const USERS_MAX: usize = 64;
 
-/// A public key of the provider, by which signatures of tokens are verified.
+/// A public key of the identity provider, by which signatures of tokens are verified.
 #[derive(Clone, Debug)]
 struct Key {
     id: Option<String>,

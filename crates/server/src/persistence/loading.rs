@@ -71,7 +71,7 @@ pub enum Expired {
 /// The treatment of a key in the file that already exists in the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicates {
-    /// The load ends with an error, because the file is invalid.
+    /// An existing key ends the load with an error, because the file is invalid.
     Refused,
     /// The key of the file replaces the existing one.
     Replaced,

@@ -75,7 +75,7 @@ fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
     SaveOptions { format, ..save_options_for(shared, "1") }
 }
 
-/// Sets the creation time (`ctime`) that is written into the file, in Unix seconds.
+/// Sets the creation time (`ctime`) that a save writes into the file, in Unix seconds.
 fn set_time(options: &mut SaveOptions, now_s: i64) {
     if let SaveFormat::Commands { time_s: Some(time_s) } = &mut options.format {
         *time_s = now_s;

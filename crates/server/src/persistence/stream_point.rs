@@ -144,7 +144,7 @@ pub struct StreamDuringLoad<'s> {
 }
 
 impl<'s> StreamDuringLoad<'s> {
-    /// Creates the state of the replication stream before the file is read.
+    /// Creates the state of the replication stream before the data file is read.
     pub fn new(shared: &'s Arc<Shared>, start_thread: StartThread) -> Self {
         Self { shared, start_thread, facts: Mutex::default(), is_continued: false.into(), left_out: 0.into() }
     }

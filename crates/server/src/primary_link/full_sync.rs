@@ -179,7 +179,8 @@ fn incoming<'c, 't>(transfer: Transfer<'c, 't>) -> Incoming<Transfer<'c, 't>> {
     Incoming { source: transfer, len_bytes }
 }
 
-/// A guard: while this value exists, INFO reports a load beside the data (`async_loading`).
+/// A guard: while this value exists, INFO reports that a snapshot is loaded beside the present data
+/// (`async_loading`).
 struct AsyncLoading<'s>(&'s Shared);
 
 impl<'s> AsyncLoading<'s> {

@@ -32,14 +32,14 @@ const MESSAGES_MAX: usize = 64;
 const RETRY: Duration = Duration::from_secs(1);
 /// The time between two checks whether the server has loaded its own data at the start.
 const LOADING_TICK: Duration = Duration::from_millis(20);
-/// The longest sleep of the thread while the server is a primary.
+/// The longest sleep of the thread `primary-link` while the server is a primary.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The function that creates a script engine for the applier of a replication stream, because old
 /// primaries send scripts.
 pub type MakeScripts = fn(&Arc<Shared>) -> Box<dyn ScriptEngine>;
 
-/// Stores the function that starts the thread; the first REPLICAOF calls it.
+/// Stores the function that starts the thread `primary-link`; the first REPLICAOF calls it.
 pub fn prepare(host: &ServerHost, make_scripts: MakeScripts) {
     let (host, upstream) = (host.clone(), &host.shared().replication.upstream);
     let starter = move || {
@@ -66,7 +66,8 @@ pub fn join(shared: &Shared) {
     }
 }
 
-/// Returns the options of the thread's event loop, which has only one connection.
+/// Returns the options of the event loop of the thread `primary-link`, which has only one
+/// connection.
 fn loop_options() -> LoopOptions {
     LoopOptions {
         backend: BackendChoice::Epoll,

@@ -49,7 +49,8 @@ const REFILL: Duration = Duration::from_millis(1);
 const CHUNK_BYTES_MIN: usize = 512;
 /// The capacity of the mailbox of the thread `repl`, in messages.
 const MESSAGES_MAX: usize = 4096;
-/// The time between two rounds of regular work: new snapshots, limits, disconnections.
+/// The time between two rounds of regular work of the thread `repl`: new snapshots, limits,
+/// disconnections.
 const ROUND: Duration = Duration::from_millis(100);
 /// The time for which further changes are gathered after bytes were sent, unless a client waits for
 /// acknowledgements. Each send costs a system call and a wake-up of the replica.
@@ -100,7 +101,8 @@ pub fn start(shared: &Arc<Shared>) -> Result<(), String> {
     started
 }
 
-/// Returns the options of the thread's event loop. It has few connections, whose peers send little.
+/// Returns the options of the event loop of the thread `repl`. It has few connections, whose peers
+/// send little.
 fn loop_options() -> LoopOptions {
     LoopOptions {
         backend: BackendChoice::Epoll,
@@ -584,7 +586,8 @@ impl<'s> ReplicationThread<'s> {
         (link.snapshot, link.progress_ms) = (Some(snapshot), now_ms);
     }
 
-    /// Performs the work of every [`ROUND`]: new snapshots, limits and disconnections.
+    /// Performs the regular work of the thread `repl` at each [`ROUND`]: new snapshots, limits and
+    /// disconnections.
     fn round(&mut self) {
         self.rounds += 1;
         self.disconnect_former_users();
@@ -639,8 +642,8 @@ impl<'s> ReplicationThread<'s> {
         }
     }
 
-    /// Performs the regular work of each second: PING, newlines before snapshots, timeouts, and the
-    /// size of the backlog.
+    /// Performs the regular work of the thread `repl` once per second: PING, newlines before
+    /// snapshots, timeouts, and the size of the backlog.
     fn second(&mut self) {
         let now_ms = self.now_ms();
         let (ping_ms, timeout_ms, backlog_bytes, ttl_ms) = {

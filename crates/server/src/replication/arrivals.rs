@@ -31,7 +31,7 @@ struct Entry {
 }
 
 /// The handshakes and requests of connections that are about to become replicas, by the ids of
-/// their clients. The lock is a leaf.
+/// their clients. No other lock is taken under the lock.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     entries: Mutex<HashMap<u64, Entry>>,

@@ -58,9 +58,9 @@ pub struct Begun {
 pub enum NotBegun {
     /// Another save, rewrite or full sync is in progress. The caller tries again later.
     Busy,
-    /// The data cannot be written in a version that these replicas can read.
+    /// The data cannot be written in a version that the replicas of the cohort can read.
     Failed {
-        /// The ids of the clients of these replicas, which get the error.
+        /// The ids of the clients that represent the replicas of the cohort, which get the error.
         replicas: Vec<u64>,
         /// The reason why the data cannot be written, for the error reply and the log.
         reason: String,

@@ -57,7 +57,7 @@ pub struct Replication {
     reader: Mutex<Option<ReaderId>>,
     /// The handshakes and requests of connections that have not yet moved to the thread `repl`.
     pub arrivals: Arrivals,
-    /// The ids of the clients of the replicas to disconnect. The lock is a leaf.
+    /// The ids of the clients of the replicas to disconnect. No other lock is taken under the lock.
     kills: Mutex<Vec<u64>>,
     /// The mailbox of the thread `repl`, which runs from the first request of a replica on.
     pub(crate) mailbox: OnceLock<Mailbox<Message>>,
@@ -67,7 +67,8 @@ pub struct Replication {
     /// True if the thread `repl` was notified of new bytes or of replicas to disconnect, and has
     /// not handled them yet.
     pub(crate) notified: AtomicBool,
-    /// The number of connections of the thread `repl`. They count towards `maxclients`.
+    /// The number of replicas' connections, which the thread `repl` owns. They count towards
+    /// `maxclients`.
     pub link_count: AtomicUsize,
     /// The bytes of the replication stream that are queued for slow replicas, and no longer in the
     /// backlog.
@@ -131,8 +132,8 @@ impl Replication {
         }
     }
 
-    /// Locks the state of the replication history, the backlog and the replicas. The lock is a
-    /// leaf: it is held for short times, and no other lock is taken under it.
+    /// Locks the state of the replication history, the backlog and the replicas. The lock is held
+    /// for short times, and no other lock is taken under it.
     pub fn primary(&self) -> MutexGuard<'_, Primary> {
         self.primary.lock().expect("nothing panics while replication is locked")
     }

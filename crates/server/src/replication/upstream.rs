@@ -33,7 +33,7 @@ impl PrimaryAddress {
 /// The phase of the link to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkPhase {
-    /// There is no connection. The next attempt to connect begins soon.
+    /// There is no connection to the primary. The next attempt to connect begins soon.
     #[default]
     Connect,
     /// A connection to the primary is being opened.
@@ -123,8 +123,9 @@ pub(crate) type Starter = Box<dyn FnOnce() -> io::Result<JoinHandle<()>> + Send>
 /// The primary that this server follows, if any, and the state of the link to it.
 #[derive(Default)]
 pub struct Upstream {
-    /// The state of the link; `None` on a primary. It is set and removed under the exclusive
-    /// ownership of the keyspace only. The lock is a leaf.
+    /// The state of the link to the primary; `None` if this server is a primary. It is set and
+    /// removed under the exclusive ownership of the keyspace only. No other lock is taken under the
+    /// lock.
     link: Mutex<Option<Link>>,
     /// The epoch: the number of times that the primary was changed. A link that began in an earlier
     /// epoch must end.
@@ -211,14 +212,14 @@ impl Upstream {
         *waited.expect("nothing panics while it is locked").0 = false;
     }
 
-    /// Returns true while a caller of [`Upstream::drain`] waits until the received requests are
-    /// applied.
+    /// Returns true while a promotion waits until the received requests of the replication stream
+    /// are applied ([`Upstream::drain`]).
     pub(crate) fn is_drain_requested(&self) -> bool {
         *self.drain_requested.lock().expect("nothing panics while it is locked")
     }
 
-    /// Ends the wait of the caller of [`Upstream::drain`], because all received requests are
-    /// applied.
+    /// Ends the wait of a promotion ([`Upstream::drain`]), because all received requests of the
+    /// replication stream are applied.
     pub(crate) fn end_drain(&self) {
         *self.drain_requested.lock().expect("nothing panics while it is locked") = false;
         self.drained.notify_all();

@@ -29,8 +29,8 @@ const WAIT: Duration = Duration::from_millis(100);
 /// the session at a lower limit, so this limit is never reached in practice.
 const INPUT_BYTES_MAX: usize = 2 << 20;
 
-/// The clients that debug scripts, indexed by their slots in the gate that guards the keyspace. The
-/// lock is a leaf.
+/// The clients that debug scripts, indexed by their slots in the gate that guards the keyspace. No
+/// other lock is taken under the lock.
 #[derive(Default)]
 pub struct Debuggers {
     links: Mutex<[Option<Arc<Link>>; GateSlot::DEBUGGERS_MAX]>,
@@ -88,7 +88,7 @@ impl Debuggers {
 pub struct Link {
     /// The slot that the script's thread occupies in the gate that guards the keyspace.
     pub slot: GateSlot,
-    /// The mode, which decides whether the script's changes are kept or undone.
+    /// The mode of SCRIPT DEBUG, which decides whether the script's changes are kept or undone.
     pub mode: Debugging,
     /// The client that debugs the script.
     pub client: Arc<ClientInfo>,

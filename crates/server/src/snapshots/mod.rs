@@ -29,7 +29,8 @@ pub struct Persistence {
     /// The source texts of the function libraries. Loading fills the list, FUNCTION commands change
     /// it, and saves write it.
     functions: Mutex<Vec<Arc<[u8]>>>,
-    /// The version of `functions`: it grows with each access that may change the list.
+    /// The version of the list of the function libraries' source texts: it grows with each access
+    /// that may change the list.
     functions_version: AtomicU64,
     /// The progress of loading data files.
     pub loading: LoadFigures,
@@ -47,7 +48,7 @@ pub struct Persistence {
     pub known: KnownFiles,
 }
 
-/// The state of saves. One lock guards it, which is a leaf in the lock order.
+/// The state of saves. One lock guards it, and no other lock is taken under this lock.
 pub(crate) struct State {
     /// The results of the saves since the server started.
     pub record: SaveRecord,
@@ -183,7 +184,7 @@ impl Persistence {
         self.ended.notify_all();
     }
 
-    /// Waits until the load has ended, also if it has failed.
+    /// Waits until the load of the data files has ended, also if it has failed.
     pub fn wait_until_loaded(&self, engine: &engine::Shared) {
         let mut state = self.state();
         while engine.server_state.is_loading.load(Relaxed) {
@@ -301,7 +302,7 @@ pub struct LoadFigures {
     pub began_s: AtomicI64,
     /// The length of all data files to load together, in bytes.
     pub total_bytes: AtomicU64,
-    /// Number of bytes of the files that were read so far.
+    /// Number of bytes of the data files that were read so far.
     pub loaded_bytes: AtomicU64,
     /// Number of keys that were loaded.
     pub keys: AtomicU64,

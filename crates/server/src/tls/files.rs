@@ -11,7 +11,7 @@ use pem::Pem;
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Maximum size of a file, in bytes: enough for hundreds of certificates.
+/// Maximum size of a file with certificates or keys, in bytes: enough for hundreds of certificates.
 const FILE_LEN_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads all certificates of a PEM file, in their order. A file without a certificate is an error.

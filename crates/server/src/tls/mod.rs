@@ -33,8 +33,8 @@ mod files;
 mod resumption;
 pub mod settings;
 
-/// The TLS state of a server: the configuration in use and the counters of handshakes. Its lock is
-/// a leaf.
+/// The TLS state of a server: the configuration in use and the counters of handshakes. No other
+/// lock is taken under its lock.
 #[derive(Default)]
 pub struct Tls {
     current: Mutex<Option<Current>>,

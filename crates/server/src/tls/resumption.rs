@@ -42,7 +42,7 @@ impl Resumption {
         })
     }
 
-    /// Configures a server to resume the sessions of `resumption`; `None` turns resumption off.
+    /// Configures a server to resume the TLS sessions of `resumption`; `None` turns resumption off.
     pub fn put_into(resumption: Option<&Self>, config: &mut ServerConfig) {
         match resumption {
             Some(resumption) => {
@@ -97,7 +97,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// The stored TLS sessions by their identifiers. The lock is a leaf.
+/// The stored TLS sessions by their identifiers. No other lock is taken under the lock.
 struct Sessions {
     kept: Mutex<CachedSession>,
     count_max: usize,

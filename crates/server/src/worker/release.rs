@@ -45,7 +45,8 @@ pub(super) struct ReleaseQueue {
     /// The marks on output that shows changes which are not released, set in this turn, in the
     /// order in which the output was appended.
     marks: Vec<Mark>,
-    /// The largest log position among this turn's marks, for each [`Level`]; 0 without marks.
+    /// The largest log position among the marks that this turn has set on output, for each
+    /// [`Level`]; 0 without marks.
     marked: Released,
     /// The held-back pieces of output (parts), for each [`Level`], in the order of their keys.
     parts: [BTreeMap<PartKey, Part>; Level::ALL.len()],
