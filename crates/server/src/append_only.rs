@@ -82,7 +82,7 @@ pub(crate) struct State {
     pub base_len_bytes: u64,
     /// The rewrite of the append-only file that is in progress; `None` if there is none.
     pub rewrite: Option<Rewrite>,
-    /// True if a rewrite of the file was requested and begins as soon as possible.
+    /// True if a rewrite of the append-only file was requested and begins as soon as possible.
     pub is_scheduled: bool,
     /// True if `appendonly` is `yes` but the file has no base (a file with the whole data) yet,
     /// because its first rewrite has not ended.

@@ -33,8 +33,8 @@ struct Open {
     /// The open log file; `None` after it could not be opened.
     file: Option<(File, Identity)>,
     lost_lines: u64,
-    /// The identity of the file whose last line was written only partly; `None` if there is no such
-    /// file.
+    /// The identity of the log file whose last line was written only partly; `None` if there is no
+    /// such file.
     torn: Option<Identity>,
 }
 
@@ -42,14 +42,14 @@ struct Open {
 type Identity = (u64, u64);
 
 impl LogFile {
-    /// Opens or creates the file at `path`. `loss` formats the line, newline included, that reports
-    /// a number of lost lines.
+    /// Opens or creates the log file at `path`. `loss` formats the line, newline included, that
+    /// reports a number of lost lines.
     pub fn open(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
         // The umask decides which users may read the log. Only the server may write to it.
         Self::with_mode(path, 0o644, loss)
     }
 
-    /// Opens the file at `path`, or creates one that only the server and its group may read.
+    /// Opens the log file at `path`, or creates one that only the server and its group may read.
     pub fn open_private(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
         Self::with_mode(path, 0o640, loss)
     }
@@ -60,7 +60,7 @@ impl LogFile {
         Ok(Self { path, mode, loss, open: Mutex::new(open) })
     }
 
-    /// Reopens the file by its name, even if the open file still has this name.
+    /// Reopens the log file by its name, even if the open file still has this name.
     pub fn reopen(&self) -> io::Result<()> {
         let mut open = self.lock();
         open.file = None;
@@ -68,7 +68,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Writes `lines`, which contain their newlines, to the file. Returns the number of lost lines.
+    /// Writes `lines`, which contain their newlines, to the log file. Returns the number of lost
+    /// lines.
     pub fn append(&self, lines: &[u8]) -> u64 {
         let mut open = self.lock();
         let Err((written, error)) = self.try_write(&mut open, lines) else { return 0 };
@@ -117,8 +118,8 @@ impl LogFile {
     }
 }
 
-/// Each call of `write` receives one or more whole lines. It always returns success: lost lines are
-/// counted instead.
+/// Each call of `write` receives one or more whole lines of the log. It always returns success:
+/// lost lines are counted instead.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.append(line);

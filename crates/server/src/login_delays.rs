@@ -35,8 +35,8 @@ const FORGIVEN_EACH_MS: u64 = 60_000;
 const SLOTS_WAITING_MAX: u64 = 10;
 /// Maximum number of addresses in the table of failed logins.
 const ADDRESSES_MAX: usize = 4096;
-/// Maximum number of users per address with their own slots. A further user replaces the one that
-/// was added first.
+/// Maximum number of users per address whose login attempts have their own time slots. A further
+/// user replaces the one that was added first.
 const KNOWN_USERS_MAX: usize = 8;
 
 /// The error reply to a login attempt that is rejected because of many failures.
@@ -65,14 +65,15 @@ pub struct LoginDelays {
     refused: AtomicU64,
 }
 
-/// The IPv4 address, or the first 64 bits of the IPv6 address, by which failures are counted.
+/// The IPv4 address, or the first 64 bits of the IPv6 address, by which failed logins are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Network {
     V4([u8; 4]),
     V6([u8; 8]),
 }
 
-/// The failures, the slots and the known users of an address. Times are of the server's clock.
+/// The failed logins, the time slots for login attempts, and the known users of an address. Times
+/// are of the server's clock.
 #[derive(Clone, Debug)]
 struct LoginRecord {
     failures: u32,
@@ -93,7 +94,7 @@ struct KnownUser {
 }
 
 impl LoginRecord {
-    /// Removes the failures that are forgiven by `now_ms`. Returns true if login attempts must
+    /// Removes the failed logins that are forgiven by `now_ms`. Returns true if login attempts must
     /// still be delayed.
     fn must_wait(&mut self, now_ms: u64) -> bool {
         let forgiven = now_ms.saturating_sub(self.counted_ms) / FORGIVEN_EACH_MS;
@@ -161,8 +162,8 @@ impl LoginDelays {
         tries.known.push(KnownUser { name_hash, next_slot_ms: 0 });
     }
 
-    /// Returns the number of delayed attempts, the number of rejected attempts, and the number of
-    /// addresses with failures.
+    /// Returns the number of delayed login attempts, the number of rejected ones, and the number of
+    /// addresses with failed logins.
     pub fn figures(&self) -> (u64, u64, usize) {
         let failing = self.lock().values().filter(|tries| tries.failures > 0).count();
         (self.delayed.load(Relaxed), self.refused.load(Relaxed), failing)

@@ -61,11 +61,11 @@ struct State {
     /// True after the shutdown of the pending request has begun.
     has_begun: bool,
     last_number: u64,
-    /// The time until which the pending request waits for replicas, in milliseconds of the server's
-    /// clock; `None` while it does not wait.
+    /// The time until which the pending shutdown request waits for replicas, in milliseconds of the
+    /// server's clock; `None` while it does not wait.
     waits_until_ms: Option<u64>,
-    /// The clients of SHUTDOWN that wait for the end of a request: pairs of the request's number
-    /// and the client's id.
+    /// The clients of SHUTDOWN that wait for the end of a shutdown request: pairs of the request's
+    /// number and the client's id.
     clients: Vec<(u64, u64)>,
 }
 
@@ -92,15 +92,15 @@ impl ShutdownRequest {
         self.state().pending == Some(number)
     }
 
-    /// Cancels the pending request, as SHUTDOWN ABORT does. Returns false if no request is pending
-    /// or its shutdown has begun.
+    /// Cancels the pending shutdown request, as SHUTDOWN ABORT does. Returns false if no request is
+    /// pending or its shutdown has begun.
     pub fn abort(&self) -> bool {
         let mut state = self.state();
         !state.has_begun && state.pending.take().is_some()
     }
 
-    /// Begins the shutdown of request `number`. Returns false, and begins nothing, if the request
-    /// is no longer pending.
+    /// Begins the shutdown of shutdown request `number`. Returns false, and begins nothing, if the
+    /// request is no longer pending.
     pub fn begin(&self, number: u64) -> bool {
         let mut state = self.state();
         let is_wanted = state.pending == Some(number);
@@ -108,8 +108,8 @@ impl ShutdownRequest {
         is_wanted
     }
 
-    /// Gives up request `number`, because the data could not be saved. Does nothing if it is not
-    /// pending.
+    /// Gives up shutdown request `number`, because the data could not be saved. Does nothing if it
+    /// is not pending.
     pub fn give_up(&self, number: u64) {
         let mut state = self.state();
         if state.pending == Some(number) {
@@ -117,8 +117,8 @@ impl ShutdownRequest {
         }
     }
 
-    /// Makes a request for a client that waits for its end. Returns the request's number, or `None`
-    /// if the client has joined a pending request.
+    /// Makes a shutdown request for a client that waits for the end of the request. Returns the
+    /// request's number, or `None` if the client has joined a pending request.
     pub fn ask_for(&self, client: u64) -> Option<u64> {
         let mut state = self.state();
         let is_new = state.pending.is_none();
@@ -131,8 +131,8 @@ impl ShutdownRequest {
         is_new.then_some(number)
     }
 
-    /// Calls `act` if request `number` is pending. No request is made or aborted during the call.
-    /// Returns true if `act` was called.
+    /// Calls `act` if shutdown request `number` is pending. No request is made or aborted during
+    /// the call. Returns true if `act` was called.
     pub fn if_wanted(&self, number: u64, act: impl FnOnce()) -> bool {
         let state = self.state();
         let is_wanted = state.pending == Some(number);
@@ -142,9 +142,9 @@ impl ShutdownRequest {
         is_wanted
     }
 
-    /// Records that request `number` waits for replicas until `until_ms`, in milliseconds of the
-    /// server's clock. `None` records that this wait has ended. Does nothing if the request is not
-    /// pending.
+    /// Records that shutdown request `number` waits for replicas until `until_ms`, in milliseconds
+    /// of the server's clock. `None` records that this wait has ended. Does nothing if the request
+    /// is not pending.
     pub fn note_wait(&self, number: u64, until_ms: Option<u64>) {
         let mut state = self.state();
         if state.pending == Some(number) {
@@ -152,14 +152,14 @@ impl ShutdownRequest {
         }
     }
 
-    /// Returns the time until which the pending request waits for replicas, in milliseconds of the
-    /// server's clock. Returns `None` while no request waits.
+    /// Returns the time until which the pending shutdown request waits for replicas, in
+    /// milliseconds of the server's clock. Returns `None` while no request waits.
     pub fn waits_until_ms(&self) -> Option<u64> {
         let state = self.state();
         state.waits_until_ms.filter(|_| state.pending.is_some())
     }
 
-    /// Calls `act` if no request is pending. No request is made during the call.
+    /// Calls `act` if no shutdown request is pending. No request is made during the call.
     pub fn unless_pending(&self, act: impl FnOnce()) {
         let state = self.state();
         if state.pending.is_none() {
@@ -167,7 +167,8 @@ impl ShutdownRequest {
         }
     }
 
-    /// Removes and returns the ids of the clients that wait for the end of request `number`.
+    /// Removes and returns the ids of the clients that wait for the end of shutdown request
+    /// `number`.
     pub fn take_clients(&self, number: u64) -> Vec<u64> {
         let mut state = self.state();
         state.clients.extract_if(.., |(request, _)| *request == number).map(|(_, client)| client).collect()

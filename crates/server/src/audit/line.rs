@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use engine::client::ClientInfo;
 use stdx::utc::utc;
 
-/// Maximum number of keys that a line names. If there are more, the line also contains the number
-/// of the unnamed keys.
+/// Maximum number of keys that a line of the audit log names. If there are more, the line also
+/// contains the number of the unnamed keys.
 const KEYS_MAX: usize = 32;
-/// Maximum length of a text in a line, such as a key or a user name, in bytes.
+/// Maximum length of a text in a line of the audit log, such as a key or a user name, in bytes.
 const NAME_LEN_BYTES_MAX: usize = 128;
 
 /// The outcome of an event of the audit log.

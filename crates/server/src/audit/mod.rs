@@ -34,8 +34,8 @@ use crate::log_file::LogFile;
 
 /// Maximum size of the queue of audit log lines, in bytes. Lines that do not fit are lost.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
-/// Time for which a stopping server waits until queued lines are written. Lines not written by then
-/// are lost.
+/// Time for which a stopping server waits until queued lines of the audit log are written. Lines
+/// not written by then are lost.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The audit log of a server: its file, the queue of its lines, and the counts of lines.
@@ -49,16 +49,17 @@ pub struct Audit {
     /// The condition variable for which a stopping server waits. It is signaled when the thread
     /// `audit` has ended.
     over: Condvar,
-    /// Number of lines that were queued since the server started.
+    /// Number of audit log lines that were queued since the server started.
     lines: AtomicU64,
-    /// Number of lines lost since the start: the queue was full, or they could not be written.
+    /// Number of audit log lines lost since the start: the queue was full, or they could not be
+    /// written.
     lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     lines: Vec<u8>,
-    /// Number of lines that were dropped since the last line that fitted into the queue.
+    /// Number of audit log lines that were dropped since the last line that fitted into the queue.
     lost: u64,
     reopens: bool,
     ends: bool,
@@ -91,7 +92,7 @@ impl Audit {
         self.file.is_some()
     }
 
-    /// Requests that the thread `audit` reopens the file by its name. Returns at once.
+    /// Requests that the thread `audit` reopens the audit log's file by its name. Returns at once.
     pub fn reopen(&self) {
         self.lock().reopens = true;
         self.awake.notify_one();
@@ -103,8 +104,8 @@ impl Audit {
         (self.lines.load(Relaxed), self.lost.load(Relaxed))
     }
 
-    /// Records an event if the filter selects its user. The caller has checked that the filter
-    /// selects this kind of event.
+    /// Records an event in the audit log if the filter selects its user. The caller has checked
+    /// that the filter selects this kind of event.
     #[cold]
     pub fn note<'k>(&self, filter: &AuditFilter, event: Event<'_, impl Iterator<Item = &'k [u8]>>) {
         if self.file.is_none() || !is_noted(filter, event.user) {
@@ -115,7 +116,8 @@ impl Audit {
         self.push(&text);
     }
 
-    /// Records a login attempt if the filter selects logins and the user of this attempt.
+    /// Records a login attempt in the audit log if the filter selects logins and the user of this
+    /// attempt.
     pub fn note_login(&self, filter: &AuditFilter, login: Login<'_>) {
         if filter.events.intersects(AuditEvents::AUTH | AuditEvents::ALL) {
             let Login { unix_ms, outcome, user, client, by } = login;
@@ -180,7 +182,8 @@ fn is_noted(filter: &AuditFilter, user: &[u8]) -> bool {
     decides.unwrap_or(false)
 }
 
-/// Writes queued lines to the file until the server stops. This is the body of the thread `audit`.
+/// Writes queued lines of the audit log to its file until the server stops. This is the body of the
+/// thread `audit`.
 pub fn run(audit: &Audit) {
     let Some(file) = &audit.file else { return };
     let mut lines = Vec::new();

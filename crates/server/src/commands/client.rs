@@ -259,7 +259,8 @@ fn client_no_evict(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
     Ok(())
 }
 
-/// Parses argument 2 and returns true for ON, false for OFF. Any other word is an error.
+/// Parses argument 2 of a CLIENT subcommand and returns true for ON, false for OFF. Any other word
+/// is an error.
 fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
     match (args.is(2, "ON"), args.is(2, "OFF")) {
         (true, _) => Ok(true),

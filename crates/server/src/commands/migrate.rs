@@ -251,8 +251,8 @@ impl<'a> SerializedKey<'a> {
         entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), Compression::Lzf) == self.payload
     }
 
-    /// Removes the key here if its value and expiry are still those that were serialized. Returns
-    /// true if the key was removed.
+    /// Removes the key on this server if its value and expiry are still those that were serialized.
+    /// Returns true if the key was removed.
     fn remove_if_unchanged(&self, data: &mut DataAccess<'_, '_>, db: usize) -> bool {
         data.with_key(db, self.key, |view, effects| {
             if !view.peek(self.key).is_some_and(|entry| self.is_of(&entry)) {
@@ -411,8 +411,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Sends AUTH and SELECT, if they are necessary, and all `requests` together. Then reads all
-    /// replies.
+    /// Sends AUTH and SELECT, if they are necessary, and all `requests` to the target, together.
+    /// Then reads all replies.
     fn exchange(&mut self, requests: Vec<Vec<&[u8]>>, order: &MigrateRequest<'_>) -> SendResult {
         let count = requests.len();
         let mut delivery = SendResult { taken: vec![false; count], failure: None };

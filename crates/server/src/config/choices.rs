@@ -204,7 +204,8 @@ impl Choice for OnFailedCommand {
 /// The values of `rdb-version`: the format version in which snapshots are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdbVersion {
-    /// Each snapshot gets the lowest version, at least 11, that supports all types of values in it.
+    /// Each snapshot is written in the lowest format version, at least 11, that supports all types
+    /// of values in it.
     Auto,
     /// All snapshots are written in this format version.
     Fixed(FileVersion),

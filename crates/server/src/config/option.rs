@@ -34,10 +34,11 @@ pub enum DefaultValue {
     Computed {
         /// A description of the computed default value, for the documentation.
         shown: &'static str,
-        /// The function that computes the value, or returns `None` if the system does not provide
-        /// it. O(1), a system call.
+        /// The function that computes the default value, or returns `None` if the system does not
+        /// provide it. O(1), a system call.
         compute: fn() -> Option<Value>,
-        /// The value to use when `compute` returns `None`, in the syntax of a configuration file.
+        /// The default value to use when `compute` returns `None`, in the syntax of a configuration
+        /// file.
         otherwise: &'static str,
     },
 }

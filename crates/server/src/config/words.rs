@@ -243,8 +243,8 @@ pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(ordered.filter(|&letter| has(letter) || letter == b'A').collect())
 }
 
-/// Returns the letters as CONFIG GET shows them. As in Redis, `n` is not shown next to `A`,
-/// although it has an effect.
+/// Returns the letters of `notify-keyspace-events` as CONFIG GET shows them. As in Redis, `n` is
+/// not shown next to `A`, although it has an effect.
 pub fn shown_event_letters(letters: &[u8]) -> Vec<u8> {
     let all = letters.contains(&b'A');
     letters.iter().copied().filter(|letter| !(all && *letter == b'n')).collect()

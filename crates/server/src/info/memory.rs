@@ -27,7 +27,7 @@ pub struct MemoryFigures {
     /// The estimated size of the hash tables of all databases, without keys and values.
     pub tables: u64,
     /// `used` without the memory of the start, of clients, of the replication stream, of the change
-    /// log and of tables.
+    /// log and of the hash tables.
     pub dataset: u64,
     /// The memory of clients except replicas: sessions, buffers, queued commands, watched keys and
     /// subscriptions.
@@ -120,7 +120,8 @@ pub fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// Writes the fields about the memory of scripts. Functions run in the same Lua state as scripts.
+/// Writes the fields of the Memory section about the memory of scripts. Functions run in the same
+/// Lua state as scripts.
 fn scripts(shared: &Shared, fields: &mut Fields) {
     let cache = &shared.script_cache;
     let (vm_bytes, text_bytes) = (cache.vm_bytes(), cache.memory_bytes() as u64);

@@ -108,8 +108,8 @@ fn one_line(text: &str) -> String {
     text.replace(['\r', '\n'], " ")
 }
 
-/// Writes the fields that both primaries and replicas have, after the role. `backlog_size` is the
-/// configured size, in bytes. `now_ms` is the server's clock.
+/// Writes the fields of the Replication section that both primaries and replicas have, after the
+/// role. `backlog_size` is the configured size, in bytes. `now_ms` is the server's clock.
 fn write(
     primary: &Primary,
     demand: Option<Demand>,

@@ -271,8 +271,8 @@ pub fn keyspace(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// Adds the fields about compaction (active defragmentation). Each moved block of memory belongs to
-/// one key.
+/// Adds the fields of INFO about compaction (active defragmentation). Each moved block of memory
+/// belongs to one key.
 fn compaction(stats: &CompactionStats, fields: &mut Fields) {
     fields.add("active_defrag_hits", stats.moved.get());
     fields.add("active_defrag_misses", stats.kept.get());

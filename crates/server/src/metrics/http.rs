@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::negotiate::{Coding, Form};
 
-/// Maximum length of the first line of a scraper's request and headers together, in bytes.
+/// Maximum length of a scraper's request, its first line and its headers together, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of headers in a scraper's request.
 const HEADERS_MAX: usize = 64;

@@ -51,8 +51,8 @@ const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// Time after which the server tries again to remove append-only files that a rewrite has replaced
 /// and whose removal has failed.
 const REMOVE_RETRY: Duration = Duration::from_secs(60);
-/// Number of consecutive failed rewrites above which each further failure delays the next automatic
-/// rewrite. Redis delays rewrites too.
+/// Number of consecutive failed rewrites of the append-only file above which each further failure
+/// delays the next automatic rewrite. Redis delays rewrites too.
 const FAILURES_BEFORE_DELAY: u64 = 3;
 /// Maximum delay of an automatic rewrite of the append-only file after a failed one.
 const DELAY_MAX: Duration = Duration::from_secs(60 * 60);
@@ -278,7 +278,7 @@ fn set_up(shared: &Shared, writer: &Writer) {
 }
 
 /// Returns the value of `aof-timestamp-enabled`, which decides if annotations with the time are
-/// written to the file.
+/// written to the append-only file.
 fn times(store: &ConfigStore) -> Times {
     if options::AOF_TIMESTAMP_ENABLED.of(store) { Times::Written } else { Times::Left }
 }
@@ -383,7 +383,8 @@ pub(super) fn suspend(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Op
     Some(active)
 }
 
-/// Writes and syncs the last changes of a writer that is detached from the change log.
+/// Writes and syncs the last changes of a writer of the append-only file that is detached from the
+/// change log.
 pub(super) fn finish_detached(shared: &Shared, active: &Active) {
     if let Err(trouble) = active.writer.finish() {
         tracing::warn!("The last changes could not be written to the AOF file: {trouble}");
@@ -476,8 +477,8 @@ pub fn rewrite_as_asked(shared: &Arc<Shared>) -> BeginResult {
     rewrite_in_background(shared)
 }
 
-/// Schedules a rewrite that BGREWRITEAOF in a transaction requests. The rewrite begins after the
-/// transaction.
+/// Schedules a rewrite of the append-only file that BGREWRITEAOF in a transaction requests. The
+/// rewrite begins after the transaction.
 pub fn schedule_as_asked(shared: &Shared) -> BeginResult {
     if shared.append_only.is_rewriting() {
         return BeginResult::InProgress;

@@ -29,8 +29,8 @@ use crate::shared::Shared;
 use crate::snapshots::LoadFigures;
 use crate::snapshots::stamp_of;
 
-/// Maximum number of batches of keys that wait for a decoding thread. All of them together have a
-/// few megabytes.
+/// Maximum number of batches of keys of an RDB file that wait for a decoding thread. All of them
+/// together have a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 /// Maximum number of log lines about keys left out because their collection is empty.
 const EMPTY_KEYS_LOGGED_MAX: u64 = 10;
@@ -115,8 +115,8 @@ impl Loading<'_> {
         self.error.lock().expect("nothing panics while it is locked").get_or_insert(error);
     }
 
-    /// Decodes batches and adds their keys to the keyspace, until no batch is left. Runs on each
-    /// decoding thread.
+    /// Decodes batches of the RDB file and adds their keys to the keyspace, until no batch is left.
+    /// Runs on each decoding thread.
     fn decode(&self, number: usize, batches: &Mutex<Receiver<Batch>>) {
         let engine = &self.shared.engine;
         let settings = engine.settings.get();

@@ -72,7 +72,8 @@ pub(super) struct Connection<'t> {
     is_killed: bool,
     /// The reason for which the connection is closed; `None` while it is open.
     closed: Option<String>,
-    /// The number of received bytes that were still unused when received bytes were last counted.
+    /// The number of unused input bytes when received bytes were last counted, so that the next
+    /// count adds only new bytes.
     unused_bytes: usize,
     last_io: Instant,
     next_alive: Instant,

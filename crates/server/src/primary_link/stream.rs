@@ -21,11 +21,11 @@ use crate::shared::Shared;
 
 /// The time between two acknowledgements that a replica sends to its primary.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause between two attempts to apply a request that must wait, for example because a script
-/// is busy.
+/// The pause between two attempts to apply a request of the replication stream that must wait, for
+/// example because a script is busy.
 const RETRY: Duration = Duration::from_millis(1);
-/// The number of received and unapplied bytes above which receiving stops while no request can be
-/// applied.
+/// The number of received and unapplied bytes of the replication stream above which receiving stops
+/// while no request can be applied.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// The time between two log lines about commands applied in spite of disk errors.
 const UNWRITABLE_LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -177,8 +177,8 @@ impl Stream<'_, '_, '_> {
         }
     }
 
-    /// Applies the received requests, as far as they are complete and can be applied. Returns the
-    /// next step.
+    /// Applies the received requests of the replication stream, as far as they are complete and can
+    /// be applied. Returns the next step.
     fn apply(&mut self) -> Result<NextStep, LinkEnd> {
         let shared = self.receiver.shared;
         self.applier.set_unknown(match options::REPL_UNSUPPORTED_COMMANDS.of(&shared.config()) {

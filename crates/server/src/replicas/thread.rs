@@ -42,7 +42,8 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// The number of unsent bytes of a replica's connection below which more of a snapshot is queued.
 /// It is larger than [`WINDOW_BYTES`], because replicas share the blocks of a snapshot.
 const SNAPSHOT_WINDOW_BYTES: usize = 1 << 20;
-/// The longest sleep while more bytes can be queued for a replica as soon as it has received some.
+/// The longest sleep of the thread `repl` while more bytes can be queued for a replica as soon as
+/// it has received some.
 const REFILL: Duration = Duration::from_millis(1);
 /// The minimum length in bytes of a piece of the replication stream that is queued by reference.
 /// Shorter pieces are copied.

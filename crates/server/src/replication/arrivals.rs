@@ -30,12 +30,12 @@ struct Entry {
     request: Option<(Dialect, Vec<u8>, i64)>,
 }
 
-/// The handshakes and requests of connections that are about to become replicas, by the ids of
-/// their clients. No other lock is taken under the lock.
+/// The handshakes and synchronisation requests of connections that are about to become replicas, by
+/// the ids of their clients. No other lock is taken under the lock.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     entries: Mutex<HashMap<u64, Entry>>,
-    /// The number of connections with a handshake or request. While it is 0,
+    /// The number of connections with a handshake or a synchronisation request. While it is 0,
     /// [`forget`](Self::forget) costs only one atomic load.
     count: AtomicUsize,
 }
@@ -60,8 +60,8 @@ impl Arrivals {
         self.count.store(entries.len(), Relaxed);
     }
 
-    /// Removes the request of a client, whose connection has left its I/O thread's loop, and
-    /// returns it. `None` if there is none.
+    /// Removes the synchronisation request of a client, whose connection has left its I/O thread's
+    /// loop, and returns it. `None` if there is none.
     pub fn take(&self, client: u64) -> Option<SyncRequest> {
         let Entry { handshake, request } = self.remove(client)?;
         request.map(|(dialect, id, next)| SyncRequest { handshake, dialect, id, next })

@@ -55,7 +55,8 @@ pub struct Replication {
     /// The identifier of the reader of the change log that appends to the backlog; `None` while it
     /// is not attached. Changed by exclusive owners of the keyspace.
     reader: Mutex<Option<ReaderId>>,
-    /// The handshakes and requests of connections that have not yet moved to the thread `repl`.
+    /// The handshakes and synchronisation requests of connections that have not yet moved to the
+    /// thread `repl`.
     pub arrivals: Arrivals,
     /// The ids of the clients of the replicas to disconnect. No other lock is taken under the lock.
     kills: Mutex<Vec<u64>>,

@@ -33,11 +33,11 @@ use stdx::byte_queue::SharedBytes;
 /// The sizes at which a spool begins a new block or file, and moves blocks to files.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// The number of bytes in memory above which the oldest blocks are moved to a file.
+    /// The number of bytes of a spool in memory above which the oldest blocks are moved to a file.
     memory_bytes: usize,
     /// The maximum length of a block of the spool, in bytes.
     block_bytes: usize,
-    /// The length of a temporary file in bytes from which the next file is used.
+    /// The length of a spool's temporary file in bytes from which the next file is used.
     file_bytes: u64,
 }
 

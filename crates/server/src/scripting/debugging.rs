@@ -23,7 +23,7 @@ use net::ConnId;
 use script::Received;
 use stdx::ByteQueue;
 
-/// Maximum time that a script waits for input before it checks if the server is stopping.
+/// Maximum time that a debugged script waits for input before it checks if the server is stopping.
 const WAIT: Duration = Duration::from_millis(100);
 /// Size of a client's unread input, in bytes, at which further input is dropped. The debugger ends
 /// the session at a lower limit, so this limit is never reached in practice.
@@ -84,7 +84,7 @@ impl Debuggers {
     }
 }
 
-/// The state that the thread of a script and the I/O thread of its client share.
+/// The state that the thread of a debugged script and the I/O thread of its client share.
 pub struct Link {
     /// The slot that the script's thread occupies in the gate that guards the keyspace.
     pub slot: GateSlot,

@@ -53,8 +53,8 @@ pub struct Functions {
 /// The loaded libraries, and their functions, which clients can call.
 #[derive(Default)]
 pub struct Loaded {
-    /// The version of the list of texts from which the libraries were loaded; `None` before the
-    /// first load.
+    /// The version of the list of source texts from which the libraries were loaded; `None` before
+    /// the first load.
     version: Option<u64>,
     /// The loaded libraries by name.
     pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,

@@ -226,15 +226,15 @@ impl DataFile for RealFile {
     }
 }
 
-/// A lock that keeps other servers from writing to a folder. The system releases the lock when the
-/// process ends, also after a crash.
+/// A lock that keeps other servers from writing to a data folder. The system releases the lock when
+/// the process ends, also after a crash.
 #[derive(Debug)]
 pub struct FolderLock {
     folder: File,
 }
 
 impl FolderLock {
-    /// Acquires the lock of the folder at `path`.
+    /// Acquires the lock of the data folder at `path`.
     ///
     /// # Errors
     /// Another server holds the lock, or the folder cannot be opened.
@@ -254,8 +254,8 @@ impl FolderLock {
         }
     }
 
-    /// Returns true if this is the lock of the folder at `path`. Two different paths may name the
-    /// same folder.
+    /// Returns true if this is the lock of the data folder at `path`. Two different paths may name
+    /// the same folder.
     pub fn is_of(&self, path: &Path) -> bool {
         let same = |here: Metadata, there: Metadata| here.dev() == there.dev() && here.ino() == there.ino();
         self.folder.metadata().and_then(|here| Ok(same(here, std::fs::metadata(path)?))).unwrap_or(false)

@@ -313,8 +313,8 @@ pub struct LoadFigures {
 }
 
 impl LoadFigures {
-    /// Resets the statistics when loading begins. `total_bytes` is the length of all files to load
-    /// together.
+    /// Resets the statistics of loading when a load begins. `total_bytes` is the length of all
+    /// files to load together.
     pub fn begin(&self, now_s: i64, total_bytes: u64) {
         self.began_s.store(now_s, Relaxed);
         self.total_bytes.store(total_bytes, Relaxed);

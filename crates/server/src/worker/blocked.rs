@@ -31,21 +31,22 @@ impl Timeouts {
         self.conns.is_empty()
     }
 
-    /// Returns the earliest deadline, in milliseconds of the server's clock; `None` if there is
-    /// none.
+    /// Returns the earliest deadline of the thread's blocked clients, in milliseconds of the
+    /// server's clock; `None` if there is none.
     pub(super) fn first_ms(&self) -> Option<u64> {
         self.conns.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
     }
 
-    /// Adds the wait with number `ticket` if it has a deadline, in milliseconds of the server's
-    /// clock. O(log n).
+    /// Adds the wait of a blocked client, with the number `ticket`, if it has a deadline, in
+    /// milliseconds of the server's clock. O(log n).
     fn add(&mut self, deadline_ms: Option<u64>, ticket: u64, conn: ConnId) {
         if let Some(deadline_ms) = deadline_ms {
             self.conns.insert((deadline_ms, ticket), conn);
         }
     }
 
-    /// Removes the wait with number `ticket`, which has ended, if it had a deadline. O(log n).
+    /// Removes the wait of a client with the number `ticket`, which has ended, if it had a
+    /// deadline. O(log n).
     pub(super) fn remove(&mut self, deadline_ms: Option<u64>, ticket: u64) {
         if let Some(deadline_ms) = deadline_ms {
             self.conns.remove(&(deadline_ms, ticket));

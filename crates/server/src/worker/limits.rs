@@ -33,8 +33,8 @@ const UNAUTHENTICATED_OUTPUT_LIMIT: OutputLimit =
 /// The time since which a client's unsent output exceeds the soft limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverSoftLimit {
-    /// The time in milliseconds of the server's clock; `None` while the output is within the soft
-    /// limit.
+    /// The time since which the output exceeds the soft limit, in milliseconds of the server's
+    /// clock; `None` while the output is within the soft limit.
     since_ms: Option<u64>,
 }
 

@@ -76,7 +76,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Puts a connection whose visit could not begin back to the front of its run queue.
+    /// Puts a connection whose visit (the run of its requests in a batch) could not begin back to
+    /// the front of its run queue.
     #[cold]
     fn run_first(&mut self, visit: Visit) {
         if let Some(client) = self.client(visit.conn)
@@ -86,8 +87,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds a connection that has more requests than fitted into its visit to the end of the run
-    /// queue's deferred connections.
+    /// Adds a connection that has more requests than fitted into its visit (the run of its requests
+    /// in a batch) to the end of the run queue's deferred connections.
     fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
@@ -164,8 +165,8 @@ impl Worker<'_> {
         ended
     }
 
-    /// Puts connections whose visits could not begin back to the front of their run queues, in the
-    /// same order.
+    /// Puts connections whose visits (the runs of their requests in a batch) could not begin back
+    /// to the front of their run queues, in the same order.
     #[cold]
     pub(super) fn put_back(&mut self, turns: &[ConnTurn<Visit>]) {
         turns.iter().rev().for_each(|turn| self.run_first(turn.visit));

@@ -7,11 +7,11 @@ use crate::info::{MemoryFigures, ratio};
 /// Minimum memory in use, in bytes, for a report with findings. It is also the minimum size of
 /// client buffers, and of memory that waits to be freed, for a finding about them.
 const WORTH_BYTES_MIN: u64 = 5 << 20;
-/// Minimum size, in bytes, of resident memory without data for a finding: free space of the heap,
-/// or file-backed pages.
+/// Minimum size, in bytes, of resident memory without data for a finding of MEMORY DOCTOR: free
+/// space of the heap, or file-backed pages.
 const WASTE_BYTES_MIN: u64 = 10 << 20;
-/// Average size of a client's buffers, in bytes, above which the report has a finding about the
-/// buffers.
+/// Average size of a client's buffers, in bytes, above which the report of MEMORY DOCTOR has a
+/// finding about the buffers.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
 /// The input of MEMORY DOCTOR's report in addition to [`MemoryFigures`].
@@ -28,7 +28,8 @@ pub struct DoctorInput {
     pub evicts: bool,
 }
 
-/// Formats the report: one line for each finding, or one line that states that there is none.
+/// Formats the report of MEMORY DOCTOR: one line for each finding, or one line that states that
+/// there is none.
 pub fn report(figures: &MemoryFigures, around: DoctorInput) -> String {
     if figures.used < WORTH_BYTES_MIN {
         return "This server holds very little data: there is nothing to diagnose yet.\n".to_owned();
