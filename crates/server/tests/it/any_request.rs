@@ -9,11 +9,11 @@ use testkit::{ClientError, Protocol, Rng, Value};
 
 use crate::support::{connect, info, on_each_back_end, speaking};
 
-/// Time for which requests are sent on each backend.
+/// Time for which requests are sent to a server on each I/O backend.
 const TIME: Duration = Duration::from_secs(2);
-/// Number of requests sent before their replies are read.
+/// Number of requests that a client sends before it reads their replies.
 const BATCH: usize = 40;
-/// Number of batches sent by one client.
+/// Number of batches of requests that one client sends.
 const BATCHES_PER_CLIENT: usize = 20;
 
 /// Commands that end or silence the connection or the server, change its options, contact other

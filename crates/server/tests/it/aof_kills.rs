@@ -15,7 +15,7 @@ use testkit::{Client, Rng, ServerProcess, Value, saker};
 
 use crate::support::{BINARY, signal};
 
-/// Number of kills in CI.
+/// Number of times that the test kills the server in CI.
 const KILLS: u64 = 12;
 const CLIENTS: usize = 4;
 /// Maximum number of writes that a client sends at once.
@@ -74,9 +74,9 @@ impl Options {
 /// last one that must be in the append-only file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// The number of the last write that was sent.
+    /// The number of the client's last write that was sent.
     sent: i64,
-    /// The number of the last write that was acknowledged.
+    /// The number of the client's last write that was acknowledged.
     acknowledged: i64,
     /// The number of the last write that was acknowledged more than [`LAG_MAX`] before the latest
     /// acknowledgement. This write must be in the file even with `everysec`.

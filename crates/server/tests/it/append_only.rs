@@ -12,7 +12,7 @@ use testkit::{Client, ServerProcess, Value, peer, saker};
 use crate::persistence::versions_of;
 use crate::support::BINARY;
 
-/// Maximum time for an expected state of the server.
+/// Maximum time until the server has an expected state.
 pub const WITHIN: Duration = Duration::from_secs(30);
 /// Options that turn the append-only file on, as most tests need.
 pub const ON: &[&str] = &["--appendonly", "yes"];

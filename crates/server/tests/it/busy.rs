@@ -10,7 +10,7 @@ use crate::support::{connect_on, info, on_each_back_end};
 
 /// The I/O thread of the client that runs the simulated script (the stand-in).
 const SCRIPT: usize = 1;
-/// The I/O thread of the observed clients.
+/// The I/O thread of the clients that send requests while a script is busy.
 const OTHERS: usize = 0;
 
 pub const BUSY: &str =

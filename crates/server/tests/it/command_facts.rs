@@ -272,7 +272,7 @@ fn collect_categories(commands: &Value, of_category: &mut BTreeMap<String, Vec<S
     }
 }
 
-/// Requests with their keys according to Redis 8.0.2.
+/// Requests, each with the keys that COMMAND GETKEYS of Redis 8.0.2 finds in it.
 const KEYS: &[(&str, &str)] = &[
     ("SORT s STORE BY STORE d", "s d"),
     ("SORT s BY STORE GET STORE STORE d", "s d"),

@@ -10,7 +10,7 @@ use testkit::{Address, Client, Rng, Value, peer};
 
 use crate::support;
 
-/// Number of random requests whose keys are compared.
+/// Number of random requests whose keys two servers must find equally.
 const REQUESTS: usize = 20_000;
 
 #[test]

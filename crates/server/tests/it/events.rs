@@ -184,7 +184,7 @@ fn events_of_a_connection_come_in_the_order_of_its_commands() {
     });
 }
 
-/// The state of a list, computed from its events.
+/// The state of a list, computed from its keyspace events.
 #[derive(Default)]
 struct History {
     len: usize,

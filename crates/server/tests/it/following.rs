@@ -49,14 +49,14 @@ const OPTIONS: &[&str] = &[
 /// The program of a server in the tests: this one, or a real one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The server under test.
+    /// The program is the server under test.
     Own,
-    /// A real server (Redis or Valkey).
+    /// The program is a real server (Redis or Valkey).
     Peer,
 }
 
 impl Kind {
-    /// Returns the command line of the program.
+    /// Returns the command line that starts the program of a server of this kind.
     fn command_line(self) -> Vec<OsString> {
         match self {
             Self::Own => [BINARY, "--io-threads", "2"].map(OsString::from).into(),
@@ -252,7 +252,7 @@ impl Node {
     }
 }
 
-/// Number of log lines in messages of failures.
+/// Number of lines of a server's log in messages of failures.
 const LOG_LINES: usize = 40;
 
 /// Returns the kinds of primaries that can be tested here: without a peer, only [`Kind::Own`].

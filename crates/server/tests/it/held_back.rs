@@ -15,7 +15,7 @@ const STREAMS: u64 = 60;
 enum Hold {
     /// The client is blocked in BLPOP until the list has an element.
     Blocked,
-    /// CLIENT PAUSE postpones a write of the client.
+    /// CLIENT PAUSE postpones a write of the client until the pause ends.
     Paused,
 }
 

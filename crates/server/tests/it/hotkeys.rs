@@ -8,7 +8,7 @@ use testkit::{Client, Value};
 
 use crate::support::{connect, start};
 
-/// Returns the fields of HOTKEYS GET by name.
+/// Returns the fields in the reply of HOTKEYS GET, by name.
 fn report(client: &mut Client) -> BTreeMap<String, Value> {
     let Value::Array(mut rows) = client.command(&["HOTKEYS", "GET"]) else { panic!("an array") };
     let Some(Value::Array(fields)) = rows.pop() else { panic!("with the fields") };

@@ -1,4 +1,4 @@
-//! Recorded command times: latency spikes, and blocked commands.
+//! The times of commands that the server records: latency spikes, and commands that were blocked.
 
 use server::Server;
 use testkit::{Client, Value};

@@ -1,4 +1,4 @@
-//! Long lists whose quicklist nodes are compressed.
+//! Commands on long lists whose quicklist nodes are compressed.
 
 use net::BackendChoice;
 use testkit::{Client, Value};

@@ -1,4 +1,4 @@
-//! The audit log, delayed logins, logins with tokens.
+//! The audit log, logins that are delayed after failures, and logins with tokens.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -188,7 +188,7 @@ fn an_address_that_fails_often_waits() {
     assert!(info(&mut local, "auth_delayed") >= 11);
 }
 
-/// An identity provider, which signs tokens.
+/// An identity provider of the test, which signs tokens with this key.
 struct Issuer(Ed25519KeyPair);
 
 impl Issuer {

@@ -71,7 +71,7 @@ fn scraped() -> Scraped {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
-    /// The text between two quotes.
+    /// A text of the expression between two quotes.
     Text(String),
     Sign(char),
 }

@@ -34,7 +34,7 @@ use testkit::differential::{Grammar, Kind};
 
 /// Number of runs of a test; each depends only on its seed.
 const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 400 };
-/// Number of commands in a run.
+/// Number of random commands in the append-only file of a run.
 const COMMANDS: usize = 1200;
 
 /// The words of a request.

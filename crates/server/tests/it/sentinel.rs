@@ -28,7 +28,7 @@ mod writers;
 /// nothing for 30 seconds after it was paused itself, and elections take several rounds.
 const WITHIN: Duration = Duration::from_secs(240);
 
-/// Pause between two checks of a condition.
+/// Pause between two checks of a condition for which a test waits.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A configuration line for the Sentinels of tests that stop no server. With this line, a Sentinel
@@ -53,7 +53,7 @@ const NAME: &str = "main";
 /// The number of servers, and also the number of Sentinels.
 const COUNT: usize = 3;
 
-/// The settings of a set of servers and Sentinels.
+/// The settings with which a test starts a set of servers and Sentinels.
 #[derive(Clone, Debug, Default)]
 struct Settings {
     /// Lines in the configuration files of all servers.

@@ -14,7 +14,7 @@ use testkit::{Client, Rng, ServerProcess, saker};
 use crate::append_only::{ON, files_of, folder, kill, ok, requests, start_in};
 use crate::support::{BINARY, happens, info};
 
-/// Number of combinations in a default run.
+/// Number of combinations of file states that a run tests by default.
 const STARTS: usize = 60;
 /// The bytes of a file that no server can read.
 const FOREIGN: &[u8] = b"the only copy of something else\n";
@@ -26,7 +26,7 @@ const HISTORY: &str = "appendonlydir/appendonly.aof.9.incr.aof";
 /// A file in the folder of the append-only files that no manifest names.
 const UNNAMED: &str = "appendonlydir/appendonly.aof.2.base.rdb";
 const SNAPSHOT: &str = "dump.rdb";
-/// The append-only file of Redis 6 and earlier.
+/// The single append-only file of Redis 6 and earlier.
 const SINGLE: &str = "appendonly.aof";
 const UNFINISHED: &str = "temp-999999.rdb";
 
@@ -37,7 +37,7 @@ enum State {
     Empty,
     /// Bytes that are not in the format of the file.
     Foreign,
-    /// A folder with the name of the file.
+    /// In place of the file there is a folder with its name.
     Directory,
     /// A valid file whose last bytes are missing.
     Torn,

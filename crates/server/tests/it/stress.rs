@@ -80,7 +80,7 @@ fn times(count: usize) -> usize {
     count * std::env::var("SAKER_STRESS").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// Returns the sum of the numbers in `replies`.
+/// Returns the sum of the numbers in `replies`, the amounts on accounts.
 fn sum(replies: &[Value]) -> i64 {
     let balance = |value: &Value| match value {
         Value::Bulk(digits) => stdx::number::parse_i64(digits).expect("a number"),

@@ -1,4 +1,4 @@
-//! Embedded servers for the tests.
+//! Servers for the tests: embedded in the test's process or in their own, and their clients.
 
 use std::io::Write;
 use std::path::Path;

@@ -9,7 +9,7 @@ use testkit::{Client, ServerProcess, Value, peer, saker};
 
 use crate::support::BINARY;
 
-/// The number of elements of the largest sets.
+/// The number of elements of the largest vector sets.
 const ELEMENTS: usize = 120;
 
 /// Returns true, and prints a note, if there is no real server with vector sets.
@@ -113,7 +113,7 @@ fn names(level: &Value) -> Vec<String> {
     names.iter().map(text).collect()
 }
 
-/// The program of a server.
+/// The program of a server: the one under test, or a real one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Own,

@@ -14,7 +14,7 @@ use super::{Kind, Node, is_without_peer, runs_all};
 use crate::support::signal;
 use crate::tls::Pki;
 
-/// The address of all servers in the tests.
+/// The address on which all servers of the tests listen.
 const HOST: &str = "127.0.0.1";
 /// The length of `REPLCONF GETACK *` in the replication stream, in bytes: the primary's request for
 /// an acknowledgement.

@@ -22,7 +22,7 @@ const CUTS: u64 = 12;
 /// The values of the counters that one read has seen; in the order of [`GROUPS`].
 type Seen = Vec<u64>;
 
-/// Returns the names of all counters.
+/// Returns the names of all counters, the keys that the writer increments.
 fn names() -> Vec<&'static str> {
     GROUPS.concat()
 }
@@ -86,7 +86,7 @@ fn numbers(value: &Value) -> Seen {
     values.iter().map(|value| number(value).unwrap_or(0)).collect()
 }
 
-/// A way to read all counters.
+/// A way in which a client reads all counters.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Multi,

@@ -8,10 +8,10 @@ use testkit::{Rng, notation};
 
 use super::{Kind, Node, kinds, runs_all, seed};
 
-/// Number of servers of a tree.
+/// Number of servers in a tree of replicas.
 const NODES: usize = 5;
 
-/// Number of changes of a tree in a test.
+/// Number of changes that a test makes to a tree of replicas.
 const CHANGES: usize = 12;
 
 /// The state in which a tree is when the test changes it.
@@ -61,7 +61,7 @@ impl Tree {
         tree
     }
 
-    /// Returns the index of the primary.
+    /// Returns the index of the server that is the primary of the tree.
     fn primary(&self) -> usize {
         self.parents.iter().position(Option::is_none).expect("one server follows nobody")
     }
@@ -89,7 +89,7 @@ impl Tree {
         assert!(is_given && reply.contains("OK"), "{reply}: {}", self.nodes[node].state());
     }
 
-    /// Returns the index of a random replica.
+    /// Returns the index of a random replica of the tree.
     fn replica(&mut self) -> usize {
         let primary = self.primary();
         (primary + 1 + self.rng.below(NODES - 1)) % NODES

@@ -10,9 +10,9 @@ pub enum Before {
     Quiet,
     /// These requests are sent before any listener is attached.
     Ask(&'static [&'static str]),
-    /// The key has an expiry time.
+    /// The key `k` gets an expiry time.
     Expiry,
-    /// These fields of the hash have an expiry time.
+    /// These fields of the hash at `k` get an expiry time.
     FieldExpiry(&'static str),
     /// The settings make the key the only one that can be evicted.
     Evictable,
@@ -31,7 +31,7 @@ pub enum Source {
     Key,
     /// The key `k` of database 1 of the same server.
     OtherDatabase,
-    /// A payload that DUMP returned.
+    /// A payload that DUMP returned, from which RESTORE takes the value.
     Payload,
     /// The key `k` of the other server of the test.
     OtherServer,
@@ -40,7 +40,7 @@ pub enum Source {
 /// The way in which the change of a row happens.
 #[derive(Clone, Copy)]
 pub enum How {
-    /// A client sends these requests, which make the change.
+    /// A client makes the change by these requests.
     Ask(&'static [&'static str]),
     /// These requests are sent after the expiry, while active expiry is off, so that they find the
     /// expired key or fields.
@@ -52,7 +52,7 @@ pub enum How {
     Evicted,
     /// The first request blocks a client, and the second one serves this client.
     Served(&'static str, &'static str),
-    /// MIGRATE moves the key to the other server.
+    /// MIGRATE moves the key `k` to the other server.
     MigratedAway,
     /// MIGRATE on the other server moves its key to this one.
     MigratedHere,
@@ -60,7 +60,7 @@ pub enum How {
     Restored(&'static str),
 }
 
-/// The facts about a row of the grid.
+/// The facts about a row of the grid, a change of a value.
 pub struct Row {
     /// The type of the key `k` before the change.
     pub holds: Holds,

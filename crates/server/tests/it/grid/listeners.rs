@@ -10,19 +10,20 @@ use super::stage::{Blocked, Holds, Speaker, Stage, text_of, wait_until};
 /// Defines the enum of the columns and the list of its variants.
 macro_rules! columns {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// A listener that must be notified of a change.
+        /// A column of the grid: a client, file or counter that must be notified of a change of a
+        /// value.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Listener { $($(#[$doc])* $name,)+ }
 
         impl Listener {
-            /// All columns of the grid: every listener.
+            /// All columns of the grid: every listener, in the order of the variants.
             pub const ALL: &[Self] = &[$(Self::$name),+];
         }
     };
 }
 
 columns! {
-    /// A client that watches the key.
+    /// A client that watches the changed key (WATCH).
     Watch,
     /// A client that has read the key and tracks it.
     TrackingDefault,
@@ -30,7 +31,7 @@ columns! {
     OptIn,
     /// A client that has read the key and tracks with OPTOUT.
     OptOut,
-    /// A client that tracks all keys by prefix (BCAST).
+    /// A client that tracks all keys by a prefix (CLIENT TRACKING with BCAST).
     Bcast,
     /// A client that tracks keys and makes the change itself.
     Own,
@@ -44,11 +45,11 @@ columns! {
     BlockedReader,
     /// The append-only file: its records of the change, and the data that it contains after a load.
     ChangeLog,
-    /// The field `rdb_changes_since_last_save` of INFO.
+    /// The field `rdb_changes_since_last_save` of INFO, which must count the change.
     ChangesSinceSave,
-    /// The section Keysizes of INFO.
+    /// The section Keysizes of INFO, which must show the new size.
     KeySizes,
-    /// The reply of BIGKEYS.
+    /// The reply of BIGKEYS, which must show the new size.
     BigKeys,
     /// A snapshot that is in progress during the change, and that must contain the old value.
     SnapshotMarks,

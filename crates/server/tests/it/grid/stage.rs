@@ -15,12 +15,12 @@ const FILLER_KEYS: &str = "100";
 /// big keys.
 const LARGE_COUNT: usize = 1_100;
 
-/// A running server and its files.
+/// A running server of the grid, with the paths of its files.
 pub struct Rig {
     process: ServerProcess,
     /// The folder of the append-only files, as the test's process sees it.
     pub append_only: PathBuf,
-    /// The RDB file, as the test's process sees it.
+    /// The path of the server's RDB file, as the test's process sees it.
     pub dump: PathBuf,
 }
 
@@ -95,7 +95,7 @@ impl Drop for Rig {
     }
 }
 
-/// A RESP3 connection that separates replies and pushes.
+/// A RESP3 connection that separates replies from messages that the server pushes.
 pub struct Speaker {
     client: Client,
     pushes: Vec<Value>,
@@ -158,7 +158,7 @@ impl Speaker {
         &self.pushes
     }
 
-    /// Drops the messages that were received so far.
+    /// Drops the pushed messages that were received so far.
     pub fn forget_messages(&mut self) {
         self.messages();
         self.pushes.clear();
@@ -177,7 +177,7 @@ impl Speaker {
         self.info(section, field).parse().unwrap_or_else(|_| panic!("INFO has {field} as a number"))
     }
 
-    /// Returns the server's clock in milliseconds.
+    /// Returns the server's Unix time in milliseconds, by the command TIME.
     pub fn now_ms(&mut self) -> u64 {
         let Value::Array(parts) = self.ask("TIME") else { panic!("TIME answers an array") };
         let part = |at: usize| text_of(&parts[at]).parse::<u64>().expect("a number");
@@ -322,7 +322,7 @@ pub fn put(client: &mut Speaker, key: &str, holds: Holds, word: &str, large: boo
     client.ask_all(&[&line]);
 }
 
-/// A client that its request has blocked.
+/// A client that is blocked by its request.
 pub struct Blocked {
     client: Speaker,
     id: String,

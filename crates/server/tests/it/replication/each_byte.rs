@@ -44,7 +44,7 @@ const AHEAD_BYTES: usize = 8 << 10;
 /// Maximum number of bytes of the replication stream that a link reads before it ends.
 const TAKEN_MAX: usize = 4 << 10;
 
-/// Maximum length of the written values, in bytes.
+/// Maximum length of the values that clients write, in bytes.
 const VALUE_BYTES: usize = 3000;
 
 /// Number of links that read the replication stream to its end, after the others were cut.

@@ -5,7 +5,7 @@ use testkit::{Client, Value, notation};
 
 use super::{Primary, is_without_peer, replica_of};
 
-/// The error of a write without enough replicas.
+/// The error of a write while too few replicas are good.
 const REFUSED: &str = "-NOREPLICAS Not enough good replicas to write.";
 
 fn ask(client: &mut Client, words: &[&str]) -> String {

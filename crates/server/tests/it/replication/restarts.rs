@@ -17,7 +17,7 @@ use crate::support::signal;
 /// Maximum time until a shutdown has ended the process.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Number of restarts while clients write.
+/// Number of restarts of the primary while clients write.
 const RESTARTS: usize = 5;
 
 /// A primary that the test can start again with the same files.

@@ -18,7 +18,7 @@ use crate::tls::Pki;
 /// Number of values of each type in each database.
 const VALUES: usize = 4;
 
-/// Number of batches of random commands.
+/// Number of batches of random commands that a test writes to the primary.
 const BATCHES: usize = 8;
 
 /// Number of cuts of an encrypted link in a test.

@@ -1,4 +1,4 @@
-//! WAIT and WAITAOF with replicas.
+//! WAIT and WAITAOF on a primary with real servers as replicas.
 
 use rustix::process::Signal;
 use testkit::replication::{Replica, field, happens, run};

@@ -10,7 +10,7 @@ use testkit::{Address, Client, ServerProcess, Value};
 
 use super::{COUNT, Watched, happens, named_by, text};
 
-/// Number of clients that write.
+/// Number of clients that write to the primary during a test.
 const WRITERS: usize = 3;
 
 /// The maximum time for a reply. After it, a client asks the Sentinels for the primary again: a
@@ -82,7 +82,7 @@ impl Common {
     }
 }
 
-/// Returns the key of a client's list.
+/// Returns the key of the list to which client `writer` appends.
 fn list(writer: usize) -> String {
     format!("list{writer}")
 }
