@@ -296,7 +296,7 @@ impl Builder {
 }
 
 /// Starts the threads `oidc-keys` and `audit`, which may block on a web server or a file. A
-/// stopping server does not join them, but waits for the audit log for a limited time.
+/// stopping server does not wait for their end, except for the audit log for a limited time.
 fn start_unjoined(shared: &Shared) -> io::Result<()> {
     if let Some(oidc) = shared.oidc.clone() {
         std::thread::Builder::new().name("oidc-keys".to_owned()).spawn(move || oidc::run(&oidc))?;

@@ -96,7 +96,8 @@ pub struct ServerHost {
 }
 
 impl ServerHost {
-    /// Creates the host, of which each thread of a server takes a clone.
+    /// Creates the server's implementation of the engine's interface [`Host`], of which each thread
+    /// of the server takes a clone.
     pub fn new(shared: Arc<Shared>, handlers: Arc<[ServerHandler]>) -> Self {
         Self { shared, handlers }
     }

@@ -190,7 +190,8 @@ fn entry(addresses: &mut HashMap<Network, LoginRecord>, network: Network, now_ms
     tries
 }
 
-/// Returns the network of an address; `None` for an address of this machine.
+/// Returns the network by which failed logins from `peer` are counted: the IPv4 address, or the
+/// first 64 bits of the IPv6 address. Returns `None` for an address of this machine.
 fn network(peer: &Address) -> Option<Network> {
     let Address::Tcp(peer) = peer else { return None };
     match peer.ip().to_canonical() {

@@ -118,7 +118,8 @@ impl ShutdownRequest {
     }
 
     /// Makes a shutdown request for a client that waits for the end of the request. Returns the
-    /// request's number, or `None` if the client has joined a pending request.
+    /// request's number, or `None` if the client waits for the end of an earlier request that is
+    /// pending.
     pub fn ask_for(&self, client: u64) -> Option<u64> {
         let mut state = self.state();
         let is_new = state.pending.is_none();

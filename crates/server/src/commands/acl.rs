@@ -14,7 +14,7 @@ use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::users;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
 
 /// Default number of bits of a password from ACL GENPASS. The maximum is [`PASSWORD_BITS_MAX`].

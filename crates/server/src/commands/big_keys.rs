@@ -7,7 +7,7 @@ use keyspace::{Measure, SizedType};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&BIGKEYS];
 
 /// Default number of keys in the reply of BIGKEYS.

@@ -19,7 +19,7 @@ use crate::config::table::replication;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&CLIENT];
 
 static CLIENT: Command<Runner> = Command {

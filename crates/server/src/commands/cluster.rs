@@ -7,7 +7,7 @@ use ::commands::{Args, CommandError};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
 
 /// The command flags of CLUSTER subcommands that only return information.

@@ -17,7 +17,7 @@ mod request_keys;
 
 use request_keys::keys_of;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMAND];
 
 /// The command flags of COMMAND and its subcommands.

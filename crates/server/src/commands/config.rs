@@ -31,7 +31,7 @@ use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
 use crate::{limits, listen, logging, tls, users};
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
 
 /// The command flags of all CONFIG subcommands except HELP.

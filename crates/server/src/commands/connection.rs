@@ -19,7 +19,7 @@ use crate::context::ServerCtx;
 use crate::login_delays::TOO_MANY_FAILED_LOGINS;
 use crate::oidc::{is_token, user_of};
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET, &SELECT];
 
 static AUTH: Command<Runner> = Command {

@@ -31,7 +31,7 @@ mod stand_in;
 
 use digest::Digest;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&DEBUG];
 
 static DEBUG: Command<Runner> = Command {

@@ -14,7 +14,7 @@ use structures::listpack::element::IntText;
 
 use crate::context::Runner;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&DUMP, &RESTORE, &RESTORE_ASKING];
 
 static DUMP: Command<Runner> = Command {

@@ -16,7 +16,7 @@ use crate::commands::help;
 use crate::context::{Runner, ServerCtx};
 use crate::scripting::functions::{Existing, LoadedLibrary, Policy};
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&FUNCTION];
 
 /// The fields that the command table's records of all FUNCTION subcommands share.

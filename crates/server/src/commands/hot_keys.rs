@@ -17,7 +17,7 @@ use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::shared::Shared;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
 
 /// The command flags of the HOTKEYS subcommands.

@@ -11,7 +11,7 @@ use engine::threads::Threads;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&LATENCY];
 
 /// The command flags of the LATENCY subcommands.

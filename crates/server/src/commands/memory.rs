@@ -12,7 +12,7 @@ mod doctor;
 
 use doctor::DoctorInput;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&MEMORY];
 
 static MEMORY: Command<Runner> = Command {

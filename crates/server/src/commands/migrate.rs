@@ -40,7 +40,7 @@ use crate::connection_pool::{ConnectionPool, Encryption, Stream, Target};
 use crate::context::{Runner, ServerCtx, unix_ms};
 use crate::shared::Shared;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&MIGRATE];
 
 const KEY: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);

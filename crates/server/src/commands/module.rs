@@ -9,7 +9,7 @@ use crate::config::table::security;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&MODULE];
 
 static MODULE: Command<Runner> = Command {

@@ -6,7 +6,7 @@ use ::commands::{Args, CommandError};
 
 use crate::context::{Runner, ServerCtx};
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&MONITOR];
 
 static MONITOR: Command<Runner> = Command {

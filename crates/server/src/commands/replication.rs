@@ -15,7 +15,7 @@ use crate::random::random_repl_id;
 use crate::replication::upstream::PrimaryAddress;
 use crate::shared::Shared;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&FAILOVER, &PSYNC, &REPLCONF, &REPLICAOF, &SLAVEOF, &SYNC];
 
 static PSYNC: Command<Runner> = Command {

@@ -16,7 +16,7 @@ use crate::persistence::{self, aof};
 use crate::shutdown::ShutdownOptions;
 use crate::snapshots::{BeginResult, Cancelled};
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&BGREWRITEAOF, &BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
 
 /// The error of SAVE and BGSAVE while a save is in progress.

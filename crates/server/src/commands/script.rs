@@ -14,7 +14,7 @@ use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::scripting::compiler::compile;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&SCRIPT];
 
 static SCRIPT: Command<Runner> = Command {

@@ -9,7 +9,7 @@ use crate::context::ServerCtx;
 use crate::replication::table::{Row, rows};
 use crate::replication::upstream::LinkPhase;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &TIME];
 
 static INFO: Command<Runner> = Command {

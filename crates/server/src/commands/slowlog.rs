@@ -8,7 +8,7 @@ use engine::stats::command_log::Kind;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMANDLOG, &SLOWLOG];
 
 /// The command flags of the SLOWLOG and COMMANDLOG subcommands.

@@ -15,7 +15,7 @@ use crate::config::table::persistence;
 use crate::context::{Runner, ServerCtx};
 use crate::shared::Shared;
 
-/// The commands of this file; [`super::all`] joins the lists of all files.
+/// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&WAIT, &WAITAOF];
 
 /// The number of copies of its changes that a client waits for.

@@ -23,8 +23,9 @@ pub struct ConfigStore {
     values: Vec<Value>,
     /// The default values of all options. Computed defaults depend on the machine.
     defaults: Vec<Value>,
-    /// The options with [`WordsKind::accumulates`](super::words::WordsKind::accumulates) of which a
-    /// line was read already: the words of further lines are added to their values.
+    /// The options whose lines add words to their values
+    /// ([`WordsKind::accumulates`](super::words::WordsKind::accumulates)) and of which a line was
+    /// read already.
     begun: HashSet<OptId>,
     /// The options that the configuration file or the command line sets.
     named: HashSet<OptId>,

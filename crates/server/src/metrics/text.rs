@@ -127,7 +127,7 @@ fn key_sizes(page: &mut Page, name: &str, value: &str) {
 }
 
 /// Adds the progress of each replica that receives the replication stream to the page. Replicas
-/// with the same address and port cannot be told apart, so only the first one has samples.
+/// with the same address and port cannot be distinguished, so only the first one has samples.
 fn replicas(page: &mut Page, rows: &[Row]) {
     let mut names = BTreeSet::new();
     for row in rows.iter().filter(|row| row.is_online) {

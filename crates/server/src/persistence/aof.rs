@@ -242,7 +242,7 @@ pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, FileError> 
 pub enum Unprepared {
     /// Another server holds the lock of the data folder.
     Taken(FileError),
-    /// The files of the append-only file cannot be opened.
+    /// The append-only files cannot be opened.
     Failed(FileError),
 }
 

@@ -2,9 +2,9 @@
 //! options.
 //!
 //! The point of a save is the moment whose data the file contains. Walkers are the threads that
-//! then read all keys and write them to the file. The crate `persist` contains the logic: the walk
-//! of a save (`persist::save`), the times of automatic saves (`persist::schedule`), and the safe
-//! replacement of a file (`persist::folder`).
+//! then read all keys and write them to the file. The crate `persist` contains the logic: the
+//! reading of all keys for a save (`persist::save`), the times of automatic saves
+//! (`persist::schedule`), and the safe replacement of a file (`persist::folder`).
 //!
 //! ```text
 //!   BGSAVE, a rule ─► the exclusive owner fixes the point ─► thread "bgsave" and further walkers

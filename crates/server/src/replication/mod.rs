@@ -62,8 +62,8 @@ pub struct Replication {
     kills: Mutex<Vec<u64>>,
     /// The mailbox of the thread `repl`, which runs from the first request of a replica on.
     pub(crate) mailbox: OnceLock<Mailbox<Message>>,
-    /// The handle of the thread `repl`, which is joined when the server ends. The lock is also held
-    /// during its start.
+    /// The handle of the thread `repl`, for whose end the server waits when it stops. The lock is
+    /// also held during its start.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// True if the thread `repl` was notified of new bytes or of replicas to disconnect, and has
     /// not handled them yet.

@@ -145,8 +145,8 @@ pub struct Upstream {
     drained: Condvar,
     /// The mailbox of the thread `primary-link`; `None` unless the thread runs.
     pub(crate) mailbox: Mutex<Option<Arc<Mailbox<LinkMessage>>>>,
-    /// The handle of the thread `primary-link`, which is joined when the server ends. The lock is
-    /// also held during its start.
+    /// The handle of the thread `primary-link`, for whose end the server waits when it stops. The
+    /// lock is also held during its start.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// The function that starts the thread `primary-link`; `None` once it was called, and when the
     /// server ends.
@@ -169,8 +169,9 @@ impl Upstream {
         self.epoch.load(Relaxed)
     }
 
-    /// Replaces the link by `link`, `None` for a primary, and begins a new epoch. Returns the
-    /// former link. The caller is the exclusive owner of the keyspace.
+    /// Replaces the state of the link to the primary by `link`, which is `None` if the server
+    /// becomes a primary, and begins a new epoch. Returns the former link. The caller is the
+    /// exclusive owner of the keyspace.
     pub(crate) fn set_link(&self, link: Option<Link>) -> Option<Link> {
         let former = std::mem::replace(&mut *self.link(), link);
         // Relaxed: read inside the gate, which orders it.

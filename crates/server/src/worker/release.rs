@@ -73,8 +73,8 @@ impl Default for ReleaseQueue {
     }
 }
 
-/// A mark: the bytes in a connection's output queue behind the first `from_bytes` show changes up
-/// to `position`. They wait until this position has reached `level`.
+/// A mark: the bytes in a connection's output queue after the first `from_bytes` bytes show changes
+/// up to `position`. They wait until this position has reached `level`.
 struct Mark {
     conn: ConnId,
     from_bytes: usize,

@@ -70,7 +70,7 @@ struct Node {
     process: ServerProcess,
     kind: Kind,
     version: PeerVersion,
-    /// The password of connections of the test; empty for none.
+    /// The password with which the test logs in to the server; empty for no login.
     password: &'static str,
 }
 

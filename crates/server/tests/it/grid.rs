@@ -22,7 +22,7 @@ use stage::{Rig, Stage, put};
 /// It doubles for each attempt in which the machine was too slow.
 const MARGIN_MS: u64 = 40;
 
-/// Maximum time for which a cell waits for its expected value.
+/// Maximum time for which a cell (a change and a listener) waits for its expected value.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum time for which a cell waits for its value once [`WRONG_MANY`] cells are wrong. It is
 /// short, so that the test of a broken server does not take an hour.

@@ -57,10 +57,12 @@ fn answered(mut client: Client) -> Client {
     client
 }
 
-/// Commands whose names the server must keep for the client.
+/// Commands that make the server keep the names in their arguments, keys or channels, for the
+/// client.
 const NAMING: &[&str] = &["WATCH", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"];
 
-/// Checks that names count as the client's memory: the client with the most memory is closed.
+/// Checks that the names of watched keys and subscribed channels count as the client's memory: the
+/// client with the most memory is closed.
 #[test]
 fn who_names_too_much_is_evicted() {
     on_each_back_end(|server| {

@@ -35,7 +35,7 @@ const UNFINISHED: &str = "temp-999999.rdb";
 enum State {
     Missing,
     Empty,
-    /// Bytes that are not in the format of the file.
+    /// The file contains bytes that are not in its format.
     Foreign,
     /// In place of the file there is a folder with its name.
     Directory,

@@ -254,7 +254,7 @@ pub static REPL_DISKLESS_SYNC_DELAY: Handle<u64> = Opt::integer(
 .typed();
 
 /// `repl-diskless-sync-max-replicas`: the number of waiting replicas at which a full sync starts
-/// without a further delay; 0 for no such number.
+/// without a further delay; 0: the number of waiting replicas does not matter.
 pub static REPL_DISKLESS_SYNC_MAX_REPLICAS: Handle<usize> = Opt::integer(
     "repl-diskless-sync-max-replicas",
     "0",

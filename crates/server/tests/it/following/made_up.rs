@@ -30,7 +30,7 @@ struct Written {
 }
 
 impl MadeUpPrimary {
-    /// Starts a primary with an RDB file that has these records in database 0.
+    /// Starts a primary with an RDB file that contains the keys of these RDB records in database 0.
     pub fn start(records: &[u8]) -> Self {
         let snapshot = [b"REDIS0012\xfe\0", records, b"\xff\0\0\0\0\0\0\0\0"].concat();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("no thread panicked");

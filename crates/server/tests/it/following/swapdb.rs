@@ -28,7 +28,7 @@ struct Behind {
     primary: Node,
     proxy: Proxy,
     replica: Node,
-    /// A replica of that replica, the last server of the chain.
+    /// A replica of the replica that has fallen behind, the last server of the chain.
     last: Node,
 }
 

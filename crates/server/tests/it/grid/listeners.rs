@@ -386,8 +386,8 @@ fn big_keys(admin: &mut Speaker) -> String {
     or_nothing(&all.join(", "))
 }
 
-/// Returns the commands in the append-only file after the mark, and the result of loading the
-/// files.
+/// Returns the commands in the append-only file between its two marks (`SET mark begin` and `SET
+/// mark end`), and the result of loading the files.
 fn logged(stage: &mut Stage<'_>) -> String {
     let admin = &mut stage.admin;
     admin.ask_all(&["SET mark end"]);
