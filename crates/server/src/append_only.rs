@@ -192,9 +192,9 @@ impl AppendOnly {
         self.state().active.clone()
     }
 
-    /// Returns true if changes are written to a file and all changes of the log up to `position`
-    /// are synced. With `appendfsync no`, written changes count as synced, also after a change of
-    /// that option.
+    /// Returns true if changes are written to an append-only file and all changes of the change log
+    /// up to `position` are synced. With `appendfsync no`, written changes count as synced, also
+    /// after a change of that option.
     pub fn has_synced(&self, log: &ChangeLog, position: u64) -> bool {
         self.active().is_some() && log.released(Level::Synced) >= position
     }

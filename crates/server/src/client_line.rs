@@ -8,9 +8,9 @@ use net::Address;
 use crate::replication::table::unread_bytes;
 use crate::shared::Shared;
 
-/// Formats one client as CLIENT LIST shows it, with a line end. If the client itself runs the
-/// command, `own` contains the words of its request, which is still in the query buffer; otherwise
-/// `own` is empty.
+/// Formats one client as CLIENT LIST shows it, with a line end (`\n`). If the client itself runs
+/// the command, `own` contains the words of its request, which is still in the query buffer;
+/// otherwise `own` is empty.
 pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> String {
     let now = shared.uptime_ms();
     let names = client.names().clone();

@@ -144,8 +144,8 @@ fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Checks the addresses until one gives a healthy reply, at most for `time_max`. An error contains
-/// the problems of all addresses in one line.
+/// Checks the server's addresses until one gives a healthy reply, at most for `time_max`. An error
+/// contains the problems of all addresses in one line.
 fn check(places: Vec<Place>, asked: Asked, password: &[u8], time_max: Duration) -> Result<(), String> {
     if places.is_empty() {
         return Err("the configuration has neither a TCP address nor a Unix socket".into());

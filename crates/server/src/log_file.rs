@@ -86,8 +86,8 @@ impl LogFile {
         lost
     }
 
-    /// Writes `lines`, after the line about lost lines if there are any. An error includes the
-    /// number of bytes of `lines` that were written.
+    /// Writes `lines` to the log file, after a line about lost lines if there are any. An error
+    /// includes the number of bytes of `lines` that were written.
     fn try_write(&self, open: &mut Open, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         let found = fs::metadata(&self.path).ok();
         let named = found.as_ref().map(identity);

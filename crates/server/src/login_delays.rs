@@ -105,7 +105,7 @@ impl LoginRecord {
 }
 
 impl LoginDelays {
-    /// Takes a slot for an attempt of `peer` to log in as `user`, if such attempts must wait.
+    /// Takes a time slot for an attempt of `peer` to log in as `user`, if such attempts must wait.
     /// Returns the delay of the attempt. `delay_ms` is `auth-failure-delay`. O(1).
     #[cold]
     pub fn take_slot(&self, peer: &Address, user: &[u8], now_ms: u64, delay_ms: u64) -> Delay {
@@ -174,8 +174,8 @@ impl LoginDelays {
     }
 }
 
-/// Returns the record of an address, without the failures that are forgiven by `now_ms`. Creates a
-/// missing record, and removes another one for it if the table is full.
+/// Returns the record of an address, without the failed logins that are forgiven by `now_ms`.
+/// Creates a missing record, and removes another one for it if the table is full.
 fn entry(addresses: &mut HashMap<Network, LoginRecord>, network: Network, now_ms: u64) -> &mut LoginRecord {
     if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&network) {
         let rank = |tries: &LoginRecord| (tries.failures >= FREE_FAILURES, tries.seen_ms);

@@ -69,8 +69,8 @@ fn main() -> ExitCode {
 /// The flag that checks the configuration.
 const CHECK_CONFIG: &[u8] = b"--check-config";
 
-/// The flag that restores the data to a time. It is not a configuration option, because a user does
-/// a restore once, by hand.
+/// The flag of the program that restores the data to a time. It is not a configuration option,
+/// because a user does a restore once, by hand.
 const RESTORE_UNTIL: &[u8] = b"--restore-until";
 
 /// Removes `--restore-until TIME` from the arguments and returns the time in Unix seconds. The

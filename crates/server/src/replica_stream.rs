@@ -95,8 +95,8 @@ pub fn attach_again(shared: &Shared, alone: &Exclusive, outbox: &Outbox) {
     }
 }
 
-/// Attaches the reader that appends to the backlog to the change log. Returns the reader's id;
-/// `None` if the change log has its maximum number of readers.
+/// Attaches to the change log the reader that appends changes to the backlog. Returns the reader's
+/// id; `None` if the change log has its maximum number of readers.
 fn attach(shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<ReaderId> {
     let (replication, log) = (&shared.replication, &shared.engine.log);
     let stream = StreamReader { replication: Arc::clone(replication), excess: log.replica_excess().clone() };

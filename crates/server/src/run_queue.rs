@@ -69,8 +69,9 @@ impl RunQueue {
         self.has_unvisited_deferred
     }
 
-    /// Takes the next connection while the turn has time left: a fresh one, or a deferred one if
-    /// there is none. Returns `None` if both queues are empty.
+    /// Takes the next connection while the turn has time left: a fresh one, which has become ready,
+    /// or else a deferred one, which was visited and has more requests. Returns `None` if both
+    /// queues are empty.
     #[inline]
     pub fn next_ready(&mut self) -> Option<Visit> {
         match self.fresh.pop_front() {

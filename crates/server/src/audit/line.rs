@@ -104,7 +104,7 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("writing to a vector cannot fail");
 }
 
-/// Appends a JSON string of any bytes to `out`. Bytes that are not UTF-8 become U+0080 to U+00FF. A
+/// Appends the bytes to `out` as a JSON string. Bytes that are not UTF-8 become U+0080 to U+00FF. A
 /// text longer than [`NAME_LEN_BYTES_MAX`] is cut and ends with `…`.
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');

@@ -100,9 +100,9 @@ fn is_token_login(ctx: &ServerCtx<'_, '_, '_>, password: &[u8]) -> bool {
     ctx.shared.oidc.is_some() && is_token(password)
 }
 
-/// Returns the user that a token logs in, and the end of the login in Unix seconds, 0 for no end.
-/// Returns `None` if the password is no valid token. If `name` is empty or `default`, the token
-/// alone determines the user, because clients send `default` by themselves.
+/// Returns the user that a token logs in, and the time at which the login ends, in Unix seconds; 0
+/// for no end. Returns `None` if the password is no valid token. If `name` is empty or `default`,
+/// the token alone determines the user, because clients send `default` by themselves.
 fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(Arc<User>, u64)> {
     let oidc = ctx.shared.oidc.as_ref().filter(|_| is_token(token))?;
     let login = oidc

@@ -139,9 +139,9 @@ fn is_for_all_peers(payload: &[u8]) -> bool {
     dump::version(payload).is_some_and(|version| version <= FileVersion::Redis5.number())
 }
 
-/// Records in the change log the value that a RESTORE stored at argument 1. The record is a RESTORE
-/// of a payload in the oldest format version; or, if fields of a hash expire, one command per
-/// field.
+/// Records in the change log the value that a RESTORE stored at the key in its argument 1. The
+/// record is a RESTORE of a payload in the oldest format version; or, if fields of a hash expire,
+/// one command per field.
 #[cold]
 fn record_value(ctx: &mut Ctx<'_>, args: &Args<'_>, expiry_ms: Option<i64>) {
     let (key, db) = (args.key(1), ctx.db.index());

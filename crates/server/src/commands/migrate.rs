@@ -355,8 +355,8 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// Sends the serialized keys `parcels` to the target. If a connection from the pool turns out to be
-/// closed, takes the next one or opens a new one.
+/// Sends the serialized keys `parcels` to the target of MIGRATE. If a connection from the pool
+/// turns out to be closed, takes the next one or opens a new one.
 fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[SerializedKey<'_>]) -> SendResult {
     let now_ms = unix_ms();
     loop {
@@ -513,8 +513,9 @@ fn connect(target: &Target, order: &MigrateRequest<'_>) -> io::Result<Stream> {
     Err(failure)
 }
 
-/// Binds the socket, before it connects to `address`, to the local address `source`. If that is
-/// impossible, the system chooses the local address, as for outgoing connections of Redis.
+/// Binds the socket of a connection of MIGRATE, before it connects to `address`, to the local
+/// address `source`. If that is impossible, the system chooses the local address, as for outgoing
+/// connections of Redis.
 fn bind_source(socket: &Socket, source: &[u8], address: SocketAddr) {
     let Some(source) = std::str::from_utf8(source).ok().filter(|source| !source.is_empty()) else { return };
     let mut found = (source, 0).to_socket_addrs().into_iter().flatten();

@@ -32,8 +32,8 @@ static PSYNC: Command<Runner> = Command {
     run: Runner::Server(psync),
     ..Command::DEFAULT
 };
-/// Handles PSYNC replicationid offset [FAILOVER]. The connection moves to the thread of
-/// replication, which replies.
+/// Handles PSYNC replicationid offset [FAILOVER]. The connection moves to the thread `repl`, which
+/// replies.
 fn psync(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 && args.is(3, "FAILOVER") {
         take_over(ctx, args)?;
@@ -87,7 +87,7 @@ static SYNC: Command<Runner> = Command {
     run: Runner::Server(sync),
     ..Command::DEFAULT
 };
-/// Handles SYNC. The connection moves to the thread of replication, which replies.
+/// Handles SYNC. The connection moves to the thread `repl`, which replies.
 fn sync(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     require_primary(ctx)?;
     leave(ctx, Dialect::Sync, (b"?".to_vec(), -1));
@@ -113,8 +113,8 @@ fn require_no_failover_for_sync(shared: &Shared) -> Result<(), CommandError> {
     }
 }
 
-/// Moves the connection to the thread of replication, which answers the replica's request for a
-/// sync. `history` is the replication id and offset that the replica names.
+/// Moves the connection to the thread `repl`, which answers the replica's request for a sync.
+/// `history` is the replication id and offset that the replica names.
 fn leave(ctx: &mut ServerCtx<'_, '_, '_>, dialect: Dialect, history: (Vec<u8>, i64)) {
     ctx.shared.replication.arrivals.ask(ctx.session.id, dialect, history);
     ctx.session.flow = Flow::Leaving;

@@ -5,8 +5,8 @@ use super::rewrite::{Added, rewrite};
 use super::store::ConfigStore;
 use super::table;
 
-/// Checks that the parser accepts or refuses any bytes without a panic. Checks that CONFIG REWRITE
-/// preserves the values of options.
+/// Checks that the parser of configuration files accepts or refuses any bytes without a panic.
+/// Checks that CONFIG REWRITE preserves the values of options.
 ///
 /// # Panics
 /// If an option has another value after a rewrite.

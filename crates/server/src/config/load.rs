@@ -259,8 +259,8 @@ fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), L
     load_text(store, &text, depth).map_err(|error| in_file(error, file))
 }
 
-/// Adds the file to an error that does not name a file yet. With nested `include` directives, the
-/// error names the innermost file, which contains the line.
+/// Adds the name of the configuration file to an error that does not name a file yet. With nested
+/// `include` directives, the error names the innermost file, which contains the line.
 fn in_file(error: LoadError, file: &Path) -> LoadError {
     match error {
         LoadError::Config(error) if error.file.is_none() => {

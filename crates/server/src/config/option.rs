@@ -59,8 +59,8 @@ pub enum OnChange {
     Both(Prepare, FollowUp),
 }
 
-/// An action before a new value takes effect. If several changed options need the same action, it
-/// runs once. The actions run in the order of [`Prepare::order`].
+/// An action that CONFIG SET performs before a new value takes effect. If several changed options
+/// need the same action, it runs once. The actions run in the order of [`Prepare::order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepare {
     /// Raises the limit of open files to fit `maxclients`.
@@ -105,7 +105,8 @@ impl Prepare {
     }
 }
 
-/// An action after a new value has taken effect. The actions run in the order of the variants.
+/// An action that CONFIG SET performs after a new value has taken effect. The actions run in the
+/// order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowUp {
     /// Begins a new window of HOTKEYS: the period for which accesses to keys are counted.

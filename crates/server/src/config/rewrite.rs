@@ -53,7 +53,7 @@ pub trait RunningUsers {
     fn lines_beside(&self, elsewhere: &ConfigStore) -> Result<Vec<Vec<u8>>, String>;
 
     /// Checks that the configuration `loaded` defines the users of the running server, with the
-    /// same rules.
+    /// same ACL rules.
     ///
     /// # Errors
     /// A text that names a user that differs.

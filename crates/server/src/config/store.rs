@@ -42,8 +42,9 @@ pub struct ConfigStore {
     users: Vec<Vec<Vec<u8>>>,
     /// The working folder at the start, and the sources of the configuration besides the file.
     start: Start,
-    /// The folder to which relative names refer, if the configuration is read while the server
-    /// runs. `None` at the start: relative names then refer to the working folder.
+    /// The folder to which relative file names in the configuration refer, if the configuration is
+    /// read while the server runs. `None` at the start: relative names then refer to the working
+    /// folder.
     base: Option<PathBuf>,
 }
 

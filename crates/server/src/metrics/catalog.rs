@@ -83,8 +83,8 @@ const fn labelled(
 /// A numeric field of INFO, and its metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// The name of the field, or of a part of a field. The values `ok` and `err` are converted to 1
-    /// and 0. The value -1 means that there is no value, so no sample is added.
+    /// The name of the field of INFO, or of a part of a field. The values `ok` and `err` are
+    /// converted to 1 and 0. The value -1 means that there is no value, so no sample is added.
     pub info: &'static str,
     /// The divisor that converts the number in INFO to the metric's unit.
     pub per_unit: f64,

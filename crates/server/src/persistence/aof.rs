@@ -36,12 +36,13 @@ use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
 use crate::snapshots::{DataFolder, SaveInitiator};
 
-/// Maximum wait of the sync thread between two checks for work. The thread that merges the change
-/// log can write without waking the sync thread, so the sync thread also checks by itself.
+/// Maximum wait of the append-only file's sync thread between two checks for work. The thread that
+/// merges the change log can write without waking the sync thread, so the sync thread also checks
+/// by itself.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
-/// Mean time of a write with its sync, in microseconds, below which the thread that merges the
-/// change log does both itself instead of waking the sync thread. Only a sync without disk access
-/// is so fast, as on tmpfs.
+/// Mean time of a write to the append-only file with its sync, in microseconds. Below it, the thread
+/// that merges the change log does both itself instead of waking the sync thread. Only a sync
+/// without disk access is so fast, as on tmpfs.
 const SYNC_AT_ONCE_US_MAX: u64 = 30;
 /// Maximum wait of the sync thread for more commands and transactions that the next sync can
 /// include.
@@ -52,7 +53,7 @@ const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// and whose removal has failed.
 const REMOVE_RETRY: Duration = Duration::from_secs(60);
 /// Number of consecutive failed rewrites of the append-only file above which each further failure
-/// delays the next automatic rewrite. Redis delays rewrites too.
+/// delays the next automatic rewrite. Redis also delays such rewrites.
 const FAILURES_BEFORE_DELAY: u64 = 3;
 /// Maximum delay of an automatic rewrite of the append-only file after a failed one.
 const DELAY_MAX: Duration = Duration::from_secs(60 * 60);
@@ -342,10 +343,10 @@ fn begin_first_base(shared: &Arc<Shared>) {
     }
 }
 
-/// Cancels the rewrite in progress and the scheduled one, because the append-only file is turned
-/// off. Returns the writer, which the caller must detach from the change log. Returns `None` if
-/// there is no writer, and while data is loaded. The caller is outside the gate that guards the
-/// keyspace.
+/// Cancels the rewrite of the append-only file in progress and the scheduled one, because the
+/// append-only file is turned off. Returns the writer, which the caller must detach from the change
+/// log. Returns `None` if there is no writer, and while data is loaded. The caller is outside the
+/// gate that guards the keyspace.
 pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
     if shared.engine.server_state.is_loading.load(Relaxed) {
         return None;
@@ -394,9 +395,9 @@ pub(super) fn finish_detached(shared: &Shared, active: &Active) {
     shared.engine.server_state.note_log(None);
 }
 
-/// Attaches a writer to the change log that appends all later changes to `file`, which has
-/// `len_bytes` bytes now. Returns `None` if the change log has its maximum number of readers. The
-/// caller is the exclusive owner of the keyspace.
+/// Attaches a writer, which appends all later changes to `file`, to the change log. The file is an
+/// append-only file, which has `len_bytes` bytes now. Returns `None` if the change log has its
+/// maximum number of readers. The caller is the exclusive owner of the keyspace.
 fn attach(
     shared: &Shared,
     alone: &Exclusive,
@@ -800,8 +801,9 @@ fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     }
 }
 
-/// Starts a thread that removes history files if any of them was replaced more than
-/// `aof-history-ttl` seconds ago. The housekeeper calls this function every second.
+/// Starts a thread that removes append-only files that a rewrite has replaced, if it replaced any
+/// of them more than `aof-history-ttl` seconds ago. The housekeeper calls this function every
+/// second.
 pub fn remove_history_if_due(shared: &Arc<Shared>) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     let mut state = shared.append_only.state();
@@ -828,8 +830,8 @@ pub fn remove_history_if_due(shared: &Arc<Shared>) {
     }
 }
 
-/// Stops writing changes to a new file whose base could not be written. Because `appendonly` is
-/// still `yes`, the server tries again later.
+/// Stops writing changes to a new append-only file whose base could not be written. Because
+/// `appendonly` is still `yes`, the server tries again later.
 fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     let Some(attached) = attached else { return };
     shared.append_only.state().baseless = None;
@@ -841,9 +843,9 @@ fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     shared.engine.server_state.note_log(None);
 }
 
-/// Begins a rewrite if one is due. It is due if it is scheduled, if a first base is needed, if the
-/// file has grown enough, or after a failed sync. The housekeeper calls this function ten times a
-/// second.
+/// Begins a rewrite of the append-only file if one is due. It is due if it is scheduled, if a first
+/// base is needed, if the file has grown enough, or after a failed sync. The housekeeper calls this
+/// function ten times a second.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
     if !shared.has_all_data() || shared.persistence.state().current.is_some() {
         return;
@@ -899,7 +901,7 @@ pub fn finish_all(shared: &Shared) -> Result<(), FileError> {
 }
 
 /// Opens the append-only files after all data is loaded and before clients may change the data.
-/// Creates missing files. `last_len_bytes` is the length of the last incremental file, and
+/// Creates missing ones. `last_len_bytes` is the length of the last incremental file, and
 /// `all_len_bytes` the length of all files.
 ///
 /// # Errors

@@ -52,7 +52,7 @@ pub enum BeginResult {
 }
 
 /// Returns true if a full sync cannot begin now, because of a save, a rewrite, loading, or the end
-/// of the server. [`begin`] checks again, as the owner of the keyspace.
+/// of the server. [`begin`] checks this again, as the exclusive owner of the keyspace.
 pub fn is_busy(shared: &Shared) -> bool {
     let server_state = &shared.engine.server_state;
     server_state.is_loading.load(Relaxed)

@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::snapshots::add_library;
 
 /// A second keyspace with the keys of all databases, and a second set of function libraries. Only
-/// the threads of a load use it; they lock its shards, and need not pass a gate as in the server's
+/// the threads of a load use it; they lock its shards, but no gate guards it, unlike the server's
 /// keyspace.
 pub struct HiddenData {
     keyspace: Keyspace,

@@ -206,8 +206,8 @@ impl Loading<'_> {
         keyspace.insert_all_absent(db, entries)
     }
 
-    /// Stores the source of a function library from the file. A library that already exists is an
-    /// error, unless it may be replaced.
+    /// Stores the source text of a function library from the RDB file. A library that already
+    /// exists is an error, unless it may be replaced.
     fn keep_function(&self, source: Arc<[u8]>, file_offset: u64) -> Result<(), LoadError> {
         let persistence = &self.shared.persistence;
         let add = |source| match self.how.hidden {
@@ -401,7 +401,7 @@ pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadMode<'_>) -> Result<
 }
 
 /// Loads a snapshot whose header was read. Calls `on_fact` with each fact (AUX field) of the file.
-/// Returns the bytes after the snapshot. The caller has begun the progress figures.
+/// Returns the bytes after the snapshot. The caller has begun the progress figures of the load.
 ///
 /// # Errors
 /// The reason why the snapshot cannot be loaded. Some of its keys may have been added.

@@ -58,8 +58,8 @@ pub struct Incoming<S> {
 /// The steps of the link to the primary during the replacement of all data. The functions of this
 /// file call them.
 pub trait Takeover<S> {
-    /// Prepares the replacement, before any data is removed. The caller is the exclusive owner of
-    /// the keyspace.
+    /// Prepares the replacement of all data, before any data is removed. The caller is the
+    /// exclusive owner of the keyspace.
     ///
     /// # Errors
     /// The reason why the data must stay, such as another primary.
@@ -231,9 +231,9 @@ pub(super) fn check_idle(shared: &Shared) -> Result<(), NotReplaced> {
     }
 }
 
-/// Calls `act` as the exclusive owner, as soon as no save or rewrite is in progress. Cancels
-/// background saves, rewrites and full syncs of this server's replicas, and waits for the end of a
-/// SAVE. The caller is outside the gate that guards the keyspace.
+/// Calls `act` as the exclusive owner of the keyspace, as soon as no save or rewrite is in
+/// progress. Cancels background saves, rewrites and full syncs of this server's replicas, and waits
+/// for the end of a SAVE. The caller is outside the gate that guards the keyspace.
 ///
 /// # Errors
 /// The error of `act`, or that the server is about to end.
@@ -425,8 +425,8 @@ impl ReceivedSnapshot {
         Ok(())
     }
 
-    /// Removes the last `len_bytes` bytes from the file: the end mark of a snapshot whose length
-    /// the primary did not send.
+    /// Removes the last `len_bytes` bytes from the file of the received snapshot: the end mark of a
+    /// snapshot whose length the primary did not send.
     ///
     /// # Errors
     /// The reason why the file cannot be shortened, with its path.
@@ -435,7 +435,7 @@ impl ReceivedSnapshot {
         self.file.set_len(self.len_bytes).map_err(|error| self.unwritten(&error))
     }
 
-    /// Syncs the file to the disk, so that it survives a crash.
+    /// Syncs the file of the received snapshot to the disk, so that it survives a crash.
     ///
     /// # Errors
     /// The reason why the file cannot be synced, with its path.
@@ -455,10 +455,10 @@ impl ReceivedSnapshot {
             .map_err(|error| format!("cannot open {}: {error}", path.display()))
     }
 
-    /// Renames the file, after it was loaded, to the data file of the server (`dbfilename`), as in
-    /// Redis. Removes it instead if `rdb-del-sync-files` is on and neither snapshots nor an
-    /// append-only file are configured. On an error, removes the file and keeps the former data
-    /// file.
+    /// Renames the file of the received snapshot, after it was loaded, to the data file of the
+    /// server (`dbfilename`), as in Redis. Removes it instead if `rdb-del-sync-files` is on and
+    /// neither snapshots nor an append-only file are configured. On an error, removes the file and
+    /// keeps the former data file.
     fn adopt(mut self, shared: &Shared) {
         let (locked, is_elsewhere, removes, name) = {
             let store = shared.config();
@@ -529,9 +529,9 @@ impl<'r, T: Takeover<ReceivedFile<'r>>> Takeover<ReceivedFile<'r>> for FileTakeo
     }
 }
 
-/// Replaces all data by a snapshot that was completely received into a file, as [`replace_data`]
-/// does. Calls `on_read` before each read of the file. If the file can be loaded, it becomes the
-/// data file; otherwise it is removed.
+/// Replaces all data by a snapshot that was completely received into a file. Calls `on_read` before
+/// each read of the file. If the file can be loaded, it becomes the data file; otherwise it is
+/// removed.
 ///
 /// # Errors
 /// The reason for the failure; its variant states if the old data was removed.

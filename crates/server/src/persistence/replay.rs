@@ -315,8 +315,8 @@ struct Lanes<'a> {
     spares: &'a Receiver<Batch>,
 }
 
-/// Returns the number of requests of a batch that are before the point `stop_at`. If the batch
-/// contains the point, also returns its offset in the file.
+/// Returns the number of requests of a batch that are before the point `stop_at`, at which the
+/// replay must stop. If the batch contains the point, also returns its offset in the file.
 fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
     match stop_at {
         StopAt::Offset(offset) => {

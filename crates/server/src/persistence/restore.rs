@@ -163,8 +163,8 @@ pub(super) fn note_end(shared: &Shared) {
     );
 }
 
-/// Waits until the second of the last change in the files is over. So the changes of one second are
-/// either all before the restore or all after it.
+/// Waits until the second of the last change in the append-only files is over. So the changes of
+/// one second are either all before the restore or all after it.
 fn await_next_second(files: &Files, folder: &Path) {
     let changed_s = |part: &Part| {
         let changed = fs::metadata(folder.join(&part.name)).and_then(|found| found.modified()).ok()?;

@@ -212,8 +212,8 @@ fn choose(
     Ok(Some(files))
 }
 
-/// Compares the times of the files that were not loaded with the loaded ones. If they are older,
-/// records that the server may replace them. Otherwise logs a warning.
+/// Compares the modification times of the data files that were not loaded with those of the loaded
+/// ones. If they are older, records that the server may replace them. Otherwise logs a warning.
 fn note_older(shared: &Shared, source: &Source) {
     let store = shared.config();
     let (snapshot, folder) = (data_file(&store), DataFolder::new(&files_path(&store)));

@@ -138,8 +138,8 @@ pub struct StreamDuringLoad<'s> {
     facts: Mutex<ReadFacts>,
     /// True after the replication stream was continued from the point that the loaded file states.
     is_continued: AtomicBool,
-    /// The number of times that something in the file was left out of the load, such as an empty
-    /// key. Expired keys do not count.
+    /// The number of times that something in the data file was left out of the load, such as an
+    /// empty key. Expired keys do not count.
     left_out: AtomicU64,
 }
 

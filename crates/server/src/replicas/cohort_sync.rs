@@ -23,11 +23,11 @@ use crate::replication::spool::{Spool, SpoolResources};
 use crate::shared::Shared;
 use crate::snapshots::folder_path;
 
-/// Begins the snapshot of a cohort, for which it becomes the exclusive owner of the keyspace for a
-/// short time.
+/// Begins the snapshot of a cohort, the replicas that share it. The calling thread becomes the
+/// exclusive owner of the keyspace for a short time.
 ///
 /// # Errors
-/// The reason why the snapshot cannot begin now, or never for these replicas.
+/// The reason why the snapshot cannot begin now, or never for the replicas of the cohort.
 pub(super) fn begin(shared: &Arc<Shared>, cohort: &Cohort) -> Result<Begun, NotBegun> {
     let (folder, limit_bytes, version) = {
         let store = shared.config();

@@ -717,9 +717,9 @@ impl<'s> ReplicationThread<'s> {
     }
 }
 
-/// Queues a piece of the replication stream. A piece queued by reference is freed once it is sent;
-/// copied bytes are freed only once all output is sent. So only small pieces, and the first one,
-/// are copied.
+/// Queues a piece of the replication stream for a replica. A piece queued by reference is freed
+/// once it is sent; copied bytes are freed only once all output is sent. So only small pieces, and
+/// the first one, are copied.
 fn queue(out: &mut ByteQueue, piece: Piece) {
     match piece {
         Piece::Copied(bytes) if out.is_empty() || bytes.len() < CHUNK_BYTES_MIN => {

@@ -26,8 +26,8 @@ pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
     })
 }
 
-/// Loads a library as a check, and returns its description. Afterwards removes the library from the
-/// second Lua state.
+/// Loads a library of functions as a check, and returns its description. Afterwards removes the
+/// library from the Lua state in which it was checked.
 ///
 /// # Errors
 /// The library does not load.

@@ -324,8 +324,8 @@ impl LoadFigures {
     }
 }
 
-/// Adds the source text of a library to the list. Returns false, and changes nothing, if the list
-/// has a library of the same name.
+/// Adds the source text of a function library to the list. Returns false, and changes nothing, if
+/// the list has a library of the same name.
 pub(crate) fn add_library(libraries: &mut Vec<Arc<[u8]>>, source: Arc<[u8]>) -> bool {
     let is_new = place_of(libraries, &source).is_none();
     if is_new {
@@ -334,8 +334,8 @@ pub(crate) fn add_library(libraries: &mut Vec<Arc<[u8]>>, source: Arc<[u8]>) -> 
     is_new
 }
 
-/// Returns the index of the library whose text equals `source`, or whose name is that of the
-/// library in `source`; `None` if there is none.
+/// Returns the index of the function library whose text equals `source`, or whose name is that of
+/// the library in `source`; `None` if there is none.
 fn place_of(functions: &[Arc<[u8]>], source: &[u8]) -> Option<usize> {
     let name = library_name(source);
     functions.iter().position(|other| **other == *source || name.is_some() && library_name(other) == name)

@@ -47,8 +47,8 @@ struct Attendant<'w, 's> {
     /// The log position up to which the script's client has seen changes, and the [`Level`] that
     /// its replies wait for.
     seen: (u64, Level),
-    /// The length in bytes of the client's output queue before this visit. Output after this length
-    /// shows changes up to the position in `seen`.
+    /// The length in bytes of the client's output queue before this visit, the run of its requests
+    /// in the batch. Output after this length shows changes up to the position in `seen`.
     from_bytes: usize,
     next_turns: &'w [ConnTurn<Visit>],
     /// The time of the next turn for the other connections; `None` until the script is busy.

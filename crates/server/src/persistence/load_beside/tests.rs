@@ -33,7 +33,7 @@ fn load(tested: &Tested, snapshot: &[u8]) {
 }
 
 /// Calls `meanwhile` in the middle of the load of `snapshot`. If `meanwhile` returns false, the
-/// source ends there. Returns the result of the load.
+/// source of the snapshot's bytes ends there. Returns the result of the load.
 fn load_with(
     tested: &mut Tested,
     snapshot: &[u8],

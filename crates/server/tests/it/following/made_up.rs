@@ -125,8 +125,8 @@ fn request(from: &mut impl BufRead) -> Option<Vec<String>> {
         .collect()
 }
 
-/// Reads a line of a request: a type byte (`*` or `$`), then a number. Returns the number; `None` if
-/// the line has none.
+/// Reads a line of a request: a type byte (`*` or `$`), then a number. Returns the number; `None`
+/// if the line has none.
 fn number(from: &mut impl BufRead) -> Option<usize> {
     let mut line = String::new();
     from.read_line(&mut line).ok()?;
