@@ -40,9 +40,9 @@ use crate::snapshots::{DataFolder, SaveInitiator};
 /// merges the change log can write without waking the sync thread, so the sync thread also checks
 /// by itself.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
-/// Mean time of a write to the append-only file with its sync, in microseconds. Below it, the thread
-/// that merges the change log does both itself instead of waking the sync thread. Only a sync
-/// without disk access is so fast, as on tmpfs.
+/// Mean time of a write to the append-only file with its sync, in microseconds. Below it, the
+/// thread that merges the change log does both itself instead of waking the sync thread. Only a
+/// sync without disk access is so fast, as on tmpfs.
 const SYNC_AT_ONCE_US_MAX: u64 = 30;
 /// Maximum wait of the sync thread for more commands and transactions that the next sync can
 /// include.
