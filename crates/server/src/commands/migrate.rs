@@ -333,7 +333,7 @@ enum Failure {
     Connecting,
     Writing,
     Reading,
-    /// CLIENT PAUSE or a failover paused the clients before the keys could be removed.
+    /// The clients were paused, such as by CLIENT PAUSE, before the keys could be removed.
     Paused,
     /// The target replied with an error. Contains the error line, without its `-`.
     Refused(Vec<u8>),

@@ -84,7 +84,7 @@ pub(crate) enum SaveInitiator {
         /// The way in which the thread that saves accesses the keyspace.
         way: Way,
     },
-    /// A rewrite of the append-only file, on its own thread.
+    /// A rewrite of the append-only file, which writes its new base.
     AofRewrite,
     /// A full sync: a snapshot that is sent to replicas. No thread waits for it, and it writes no
     /// data file.
