@@ -20,8 +20,8 @@ pub const BUSY_FUNCTION: &str =
 pub const ABORTED: &str = "EXECABORT Transaction discarded because of: BUSY Redis is busy running a script. You \
                        can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// Duration of the simulated script (the stand-in) in milliseconds. It is longer than any test,
-/// which kills the script.
+/// Duration of the simulated script (the stand-in) in milliseconds. No test lasts as long: each
+/// test kills the script.
 const LONG_MS: &str = "600000";
 
 pub fn send(client: &mut Client, words: &str) {

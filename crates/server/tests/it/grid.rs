@@ -18,8 +18,9 @@ use changes::Change;
 use listeners::{Cell, Listener, Reason};
 use stage::{Rig, Stage, put};
 
-/// The time between the preparation of a cell and its expiry in the first attempt, in milliseconds.
-/// It doubles for each attempt in which the machine was too slow.
+/// The time between the preparation of a cell (a change and a listener) and the expiry of its key
+/// in the first attempt, in milliseconds. It doubles for each attempt in which the machine was too
+/// slow.
 const MARGIN_MS: u64 = 40;
 
 /// Maximum time for which a cell (a change and a listener) waits for its expected value.

@@ -83,7 +83,8 @@ fn engine() -> (Shared, ManualClock) {
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
 
-/// A replay of an append-only file in lanes, on one thread: the test decides which lane runs next.
+/// A replay of an append-only file in lanes (the threads of a real replay), on one thread: the test
+/// decides which lane runs next.
 struct Replay<'s> {
     lanes: Vec<Lane<'s, ManualClock>>,
     queues: Vec<VecDeque<Task<Batch>>>,
@@ -160,8 +161,8 @@ fn pieces(batch: &Batch, rng: &mut Rng) -> Vec<std::ops::Range<usize>> {
     pieces
 }
 
-/// Replays `file` in `lanes` lanes, as several threads would; a random lane runs next. Returns the
-/// resulting data and the errors.
+/// Replays the append-only file `file` in `lanes` lanes, as several threads would, but on one
+/// thread: a random lane runs next. Returns the resulting data and the errors.
 fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, String)>) {
     let (shared, clock) = engine();
     clock.advance(Duration::from_secs(500_000));

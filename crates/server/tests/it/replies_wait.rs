@@ -45,8 +45,8 @@ impl Reader {
         }
     }
 
-    /// Waits until INFO shows that `replies` parts of output are held back. A connection may have
-    /// several parts.
+    /// Waits until INFO shows that `replies` pieces of output (parts) are held back. A connection
+    /// may have several parts.
     fn wait_for_waiting(&mut self, replies: u64) {
         self.wait_for("change_log_waiting_replies", replies);
     }

@@ -222,7 +222,7 @@ impl Watched {
         assert!(happens(|| self.sentinels.iter().all(knows_all)), "not discovered: {}", self.state());
     }
 
-    /// Waits until all Sentinels name another primary than `old` and this server has the role of a
+    /// Waits until all Sentinels name another primary than `old` and that server has the role of a
     /// primary. Returns its index.
     fn wait_for_other(&self, old: usize) -> usize {
         let is_replaced = happens(|| {
