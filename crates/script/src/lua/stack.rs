@@ -12,8 +12,7 @@ use crate::commands::{Commands, Stop};
 #[derive(Debug)]
 pub(crate) struct Raise;
 
-/// The result of a function of ours that Lua calls: on success, the number of values on top of the
-/// stack that it returns.
+/// The result of a function that Lua calls: on success, the number of values that it has pushed.
 pub(crate) type Returns = Result<usize, Raise>;
 
 /// A function of ours, in Rust, that Lua can call.
@@ -138,7 +137,6 @@ impl Stack {
     /// Returns the type of the stack's value at `place` as Lua's number for it.
     ///
     /// # Safety
-    ///
     /// `place` is between 1 and the top.
     #[inline]
     unsafe fn kind_at(&self, place: c_int) -> c_int {
@@ -248,8 +246,7 @@ impl Stack {
         })
     }
 
-    /// Returns the number at `index` of the stack; `None` for other values. A string is converted
-    /// if it is the text of a number.
+    /// Returns the number, or the number in the string, at `index`; `None` for other values.
     pub(crate) fn number(&self, index: i32) -> Option<f64> {
         let place = self.place(index)?;
         // SAFETY: there is a value.
@@ -374,8 +371,7 @@ impl Stack {
         unsafe { ffi::lua_type(self.l, Self::upvalue_place(at)) != ffi::LUA_TNONE }
     }
 
-    /// Returns the bytes of an upvalue of the running function; `None` unless it is a string or a
-    /// number.
+    /// Returns the text of an upvalue of the running function: a string or a number, or `None`.
     pub(crate) fn upvalue_bytes(&self, at: i32) -> Option<&[u8]> {
         let place = Self::upvalue_place(at);
         let mut len = 0;
@@ -546,14 +542,12 @@ impl Stack {
 
     // Calling.
 
-    /// Calls the function below its arguments on the stack, in protected mode, for `results`
-    /// results.
+    /// Calls the function below its arguments in protected mode, for `results` results.
     pub(crate) fn call(&mut self, args: i32, results: i32) -> Result<(), Raise> {
         self.call_with_handler(args, results, 0)
     }
 
-    /// Calls the function below its arguments on the stack; on an error, calls the function at
-    /// `handler`.
+    /// Calls the function below its arguments; on an error, calls the function at `handler`.
     pub(crate) fn call_with_handler(&mut self, args: i32, results: i32, handler: i32) -> Result<(), Raise> {
         assert!(args >= 0 && results >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -567,8 +561,7 @@ impl Stack {
         if status == 0 { Ok(()) } else { Err(Raise) }
     }
 
-    /// Calls the function below its arguments on the stack, in protected mode. Returns the number
-    /// of results.
+    /// Calls the function below its arguments in protected mode. Returns the number of results.
     pub(crate) fn call_for_all(&mut self, args: i32) -> Result<i32, Raise> {
         self.call_for_all_with_handler(args, 0)
     }
@@ -587,8 +580,7 @@ impl Stack {
         if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
     }
 
-    /// Pops a table and makes it the global variables of a function and of the functions that it
-    /// creates.
+    /// Pops a table: the new global variables of a function and of functions that it creates.
     pub(crate) fn set_environment(&mut self, function: i32) {
         let place = self.existing(function);
         assert!(self.kind(-1) == Type::Table, "global variables are a table");
@@ -632,8 +624,7 @@ impl Stack {
         Raise
     }
 
-    /// Pushes `text` as an error, preceded by the place of the function's caller in Lua. The
-    /// running function raises it by returning the result.
+    /// Pushes an error to raise: `text` after the place of the function's caller in Lua.
     pub(crate) fn raise_here(&self, text: &[u8]) -> Raise {
         if !self.has_room(4) && self.top() > 4 {
             self.drop_top(4);
@@ -646,8 +637,7 @@ impl Stack {
         Raise
     }
 
-    /// Pushes an error that names the wrong argument, with `text` as the reason. The running
-    /// function raises it by returning the result.
+    /// Pushes an error to raise: the name of the wrong argument, and `text` as the reason.
     pub(crate) fn raise_argument(&self, argument: i32, text: &str) -> Raise {
         let Some(mut info) = self.info(0, c"n") else {
             return self.raise_here(format!("bad argument #{argument} ({text})").as_bytes());
@@ -677,8 +667,7 @@ impl Stack {
         self.raise_argument(argument, &text)
     }
 
-    /// Records the reason `stop` with source and line, and pushes an error that ends the script
-    /// when it is raised.
+    /// Records the reason `stop` with its place, and pushes an error that ends the script.
     pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
         self.note_stop();
         self.context().stop(stop);
@@ -693,8 +682,7 @@ impl Stack {
         })
     }
 
-    /// Counts bytes that a function of ours processes. After 4 MiB, asks the server if the script
-    /// may continue; `Err` if it must end.
+    /// Counts processed bytes. Each 4 MiB, asks the server if the script may go on; `Err` if not.
     #[inline]
     pub(crate) fn work(&self, len_bytes: usize) -> Result<(), Raise> {
         self.context().work(len_bytes).map_err(|_| {
@@ -721,8 +709,7 @@ impl Stack {
         }
     }
 
-    /// Returns an error to raise if the script was stopped. The script may have caught the last
-    /// such error.
+    /// Returns an error to raise if the script was stopped, but caught the error for that.
     pub(crate) fn raise_if_stopped(&self) -> Result<(), Raise> {
         if self.context().stopped.get().is_some() { Err(self.raise(STOPPED)) } else { Ok(()) }
     }
@@ -755,8 +742,7 @@ impl Stack {
         Some(CallFrame { is_c, source, line: info.currentline })
     }
 
-    /// Returns the name by which the function at a level of the call stack was called; `None` if it
-    /// has none.
+    /// Returns the name by which the function at a call level was called; `None` without one.
     pub(crate) fn function_name_at(&self, level: i32) -> Option<Vec<u8>> {
         let info = self.info(level, c"n")?;
         // SAFETY: `lua_getinfo` with "n" has set it.
@@ -774,8 +760,7 @@ impl Stack {
         (!name.is_null()).then(|| unsafe { text_of(name) }.to_vec())
     }
 
-    /// Pushes the global variable called `name`, or nil. Reads the table itself, not its read-only
-    /// stand-in (shell).
+    /// Pushes the global variable `name`, or nil, from the table behind the read-only stand-in.
     pub(crate) fn push_global(&mut self, name: &[u8]) {
         self.reserve(1);
         // SAFETY: there is room.
@@ -872,8 +857,7 @@ unsafe extern "C-unwind" fn script_call_native(l: *mut ffi::lua_State) -> c_int 
     unsafe { ffi::lua_error(l) }
 }
 
-/// Runs a function of ours that Lua calls; returns -1 to raise the value on top of the stack. A
-/// panic ends the process here.
+/// Runs a function that Lua calls; -1 raises the value on top. A panic ends the process.
 ///
 /// # Safety
 /// Called by `script_call_native` only.
@@ -944,7 +928,6 @@ unsafe extern "C" fn may_go_on(l: *mut ffi::lua_State) -> bool {
 /// Sets Lua's hook to be called every `instructions` instructions.
 ///
 /// # Safety
-///
 /// The state is live.
 pub(super) unsafe fn set_hook(l: *mut ffi::lua_State, instructions: c_int) {
     // SAFETY: the caller's.
@@ -954,7 +937,6 @@ pub(super) unsafe fn set_hook(l: *mut ffi::lua_State, instructions: c_int) {
 /// Sets Lua's hook to be called at its usual interval.
 ///
 /// # Safety
-///
 /// The state is live.
 pub(super) unsafe fn set_usual_hook(l: *mut ffi::lua_State) {
     // SAFETY: the caller's.
@@ -1010,7 +992,6 @@ unsafe extern "C" fn run_line_hook(l: *mut ffi::lua_State, event: c_int) -> bool
 /// Sets Lua's hook in a state whose lines are watched.
 ///
 /// # Safety
-///
 /// The state is live.
 pub(super) unsafe fn set_line_hook(l: *mut ffi::lua_State) {
     let mask = ffi::LUA_MASKLINE | ffi::LUA_MASKCOUNT;
