@@ -154,13 +154,26 @@ pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
     {
         debugging.log(&[b"<error> ", line].concat());
     }
-    let message = match line.strip_prefix(b"-") {
-        Some(line) if line.contains(&b' ') => line.strip_suffix(b"\r\n").unwrap_or(line).to_vec(),
-        Some(line) => [b"ERR ", line.strip_suffix(b"\r\n").unwrap_or(line)].concat(),
-        None => [b"ERR ", line].concat(),
+    let (code, text) = match line.strip_prefix(b"-") {
+        Some(line) => split_code(line).unwrap_or((b"ERR", line)),
+        None => (&b"ERR"[..], line),
     };
-    stack.push(&message);
+    stack.push(&[code, b" ", trim_line_ends(text)].concat());
     stack.raw_set_field(-2, b"err");
+}
+
+/// Splits an error line at its first space into the error code and the text.
+fn split_code(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = line.iter().position(|byte| *byte == b' ')?;
+    Some((&line[..space], &line[space + 1..]))
+}
+
+/// Returns `text` without `\r` and `\n` at its start and its end.
+fn trim_line_ends(mut text: &[u8]) -> &[u8] {
+    while let [b'\r' | b'\n', rest @ ..] | [rest @ .., b'\r' | b'\n'] = text {
+        text = rest;
+    }
+    text
 }
 
 /// The fields of the Lua table of an error.
