@@ -103,9 +103,11 @@ fn swapdb(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError
     let (first, second) = (args.db_index(1, db_count)?, args.db_index(2, db_count)?);
     if first != second {
         ctx.keyspace.swap_dbs(first, second);
+        ctx.effects.db_changes.push(DbChange::Swapped(first, second));
     }
+    // As in Redis, an exchange of a database with itself counts and is recorded as a change, but
+    // no watched key changes.
     ctx.effects.changes += 1;
-    ctx.effects.db_changes.push(DbChange::Swapped(first, second));
     ctx.reply.ok();
     Ok(Walked::Done)
 }
