@@ -25,7 +25,8 @@ const SHORT_PERCENT: usize = 5;
 /// Maximum number of elements that one request pushes to a queue.
 const PUSH_MAX: usize = 8;
 
-/// Maximum time for which the server may refuse pushes for lack of memory.
+/// Maximum time for which the server may refuse pushes for lack of memory, or workers for lack of
+/// connections.
 const ROOM_WITHIN: Duration = Duration::from_secs(20);
 
 struct Worker {
@@ -85,11 +86,16 @@ fn push(control: &mut Client, queues: &[String; 2], round: usize, rng: &mut Rng)
     pushed
 }
 
+/// Connects a worker. The server refuses it while misbehaving clients have all connections; then it
+/// connects again.
 fn hire(run: &Run<'_>) -> Worker {
-    let mut client = run.connect();
-    match client.command(&["CLIENT", "ID"]) {
-        Value::Integer(id) => Worker { client, id },
-        refused => panic!("CLIENT ID is a number, not {refused}"),
+    let since = Instant::now();
+    loop {
+        let mut client = run.connect();
+        match client.request(&["CLIENT", "ID"]) {
+            Ok(Value::Integer(id)) => return Worker { client, id },
+            refused => assert!(since.elapsed() < ROOM_WITHIN, "no connection for a worker: {refused:?}"),
+        }
     }
 }
 
