@@ -51,14 +51,14 @@ pub fn append_time_annotation(time_s: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// An encoder that writes keys as commands into a buffer.
+/// An encoder that writes the keys of a keyspace as commands (such as RPUSH) into a buffer.
 #[derive(Debug, Default)]
 pub struct CommandEncoder {
     out: CommandBuffer,
     big: Option<BigKey>,
 }
 
-/// The key whose value is being written in pieces, each of them as commands.
+/// The key whose value is being written in pieces, each piece as one or more commands.
 #[derive(Debug)]
 struct BigKey {
     key: Box<[u8]>,
@@ -66,7 +66,7 @@ struct BigKey {
 }
 
 impl CommandEncoder {
-    /// Borrows the commands written so far, which the caller may take.
+    /// Borrows the commands encoded so far, which the caller may remove from the buffer.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.out.bytes
     }
@@ -76,12 +76,12 @@ impl CommandEncoder {
         append_time_annotation(time_s, &mut self.out.bytes);
     }
 
-    /// Writes a library of functions as FUNCTION LOAD.
+    /// Writes the source of a library of functions as a FUNCTION LOAD command.
     pub fn function(&mut self, source: &[u8]) {
         self.out.command(&[b"FUNCTION", b"LOAD", source]);
     }
 
-    /// Writes a SELECT of the database of the following keys.
+    /// Writes a SELECT command for the database of the following keys.
     pub fn select_db(&mut self, db: usize) {
         let mut text = IntText::new();
         self.out.command(&[b"SELECT", Element::Int(db as i64).text(&mut text)]);
@@ -120,7 +120,7 @@ impl CommandEncoder {
     }
 }
 
-/// The complete commands, and the items of the next one.
+/// The buffer with the complete commands, and the elements collected for the next command.
 #[derive(Debug, Default)]
 struct CommandBuffer {
     bytes: Vec<u8>,

@@ -27,9 +27,9 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 /// The reason why a payload is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadError {
-    /// The payload is too short, has an unsupported version, or has a wrong checksum.
+    /// The payload of DUMP is too short, has an unsupported version, or has a wrong checksum.
     Footer,
-    /// The checksum is right, but the bytes are not a value.
+    /// The checksum of the payload is right, but its bytes are not a value.
     Format(FormatError),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for PayloadError {
 
 impl std::error::Error for PayloadError {}
 
-/// Returns the payload for a value. O(bytes).
+/// Returns the DUMP payload for a value. O(bytes).
 pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
     let kind = FileVersion::Redis7Dot4.type_of(value);
     let mut writer = Writer::new(vec![kind.number()], compression);
@@ -73,8 +73,8 @@ pub fn version(payload: &[u8]) -> Option<u16> {
     footer.first_chunk().map(|version| u16::from_le_bytes(*version))
 }
 
-/// Appends the version `version` and the checksum to `value`, whose first byte is its type. Returns
-/// the complete payload.
+/// Appends a DUMP payload's version `version` and checksum to `value`, whose first byte is its
+/// type. Returns the complete payload.
 pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value.extend_from_slice(&version.to_le_bytes());
     let crc = CRC.checksum(&value);
@@ -82,7 +82,7 @@ pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value
 }
 
-/// Checks the version and the checksum of a payload. Returns the bytes of the value and the
+/// Checks the version and the checksum of a DUMP payload. Returns the bytes of the value and the
 /// version. O(bytes).
 ///
 /// # Errors
@@ -100,7 +100,7 @@ pub fn verify<'p>(payload: &'p [u8], rules: &Rules<'_>) -> Result<(&'p [u8], u16
     Ok((value, version))
 }
 
-/// Parses the value of a payload. O(bytes), O(n log n) for packed values.
+/// Parses the value of a DUMP payload for RESTORE. O(bytes), O(n log n) for packed values.
 ///
 /// # Errors
 /// If the bytes are not a payload, or are not exactly one valid value.
@@ -138,7 +138,8 @@ pub fn restore_functions(payload: &[u8], rules: &Rules<'_>) -> Result<Vec<Vec<u8
     Ok(sources)
 }
 
-/// Parses the value in `bytes`, which consist of its type and the value.
+/// Parses the value in `bytes`: one byte with its type, then the value in version `version` of the
+/// RDB format.
 pub(crate) fn read_typed(bytes: &[u8], version: u16, rules: &Rules<'_>) -> Result<Value, FormatError> {
     let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);
     let mut number = reader.byte()?;

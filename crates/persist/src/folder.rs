@@ -92,7 +92,7 @@ pub trait Folder: Send + Sync {
     fn sync_file(&self, name: &str) -> Result<(), FileError>;
 }
 
-/// A file that is written once, from its beginning to its end.
+/// A file in the folder that is written once, from its beginning to its end.
 pub trait DataFile: Send {
     /// Appends all of `bytes`.
     ///
@@ -131,7 +131,7 @@ pub trait LogFile: Send + Sync {
 pub struct Unwritten {
     /// The number of bytes that were appended.
     pub written_bytes: usize,
-    /// The error of the operating system.
+    /// The error of the operating system that ended the append.
     pub trouble: FileError,
 }
 
@@ -187,10 +187,10 @@ impl KnownFiles {
 /// The rule for a complete file whose final name may be taken.
 #[derive(Clone, Copy)]
 pub enum Place<'f> {
-    /// The name must be free. If it is taken, the new file is discarded.
+    /// The final name must be free. If it is taken, the new file is discarded.
     Free,
-    /// An existing file of the same name is replaced if it is in `known`. Otherwise it is renamed,
-    /// so that its data is not lost.
+    /// An existing file of the same name is replaced if it is in the list `known`. Otherwise it is
+    /// renamed, so that its data is not lost.
     Over {
         /// The files that may be replaced; the new file is added to them.
         known: &'f KnownFiles,
@@ -261,10 +261,10 @@ pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataF
     folder.create(name)
 }
 
-/// The times at which a file being written is synced.
+/// The setting when a file is synced while it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
-    /// The file is synced once, when all of it is written.
+    /// The file is synced once, after all of it has been written.
     AtEnd,
     /// The file is synced at its end, and whenever `len_bytes` bytes were written since the last
     /// sync. So the operating system never has more unwritten bytes than this.
@@ -308,8 +308,8 @@ pub fn temporary_name(pid: u32) -> String {
     format!("temp-{pid}.rdb")
 }
 
-/// Returns the name of the file to which a process writes the base of an append-only file until it
-/// is complete.
+/// Returns the temporary name of a base file of the append-only file, which a process uses until
+/// the file is complete.
 pub fn temporary_base_name(pid: u32) -> String {
     format!("temp-rewriteaof-bg-{pid}.aof")
 }
@@ -384,7 +384,7 @@ pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink 
     let _ = save.write_into(engine, &Nowhere, drive);
 }
 
-/// The sink of an abandoned save, which rejects all bytes.
+/// The sink of an abandoned save of a snapshot; it rejects all bytes.
 struct Nowhere;
 
 impl ChunkSink for Nowhere {
@@ -393,7 +393,8 @@ impl ChunkSink for Nowhere {
     }
 }
 
-/// A temporary file that gets its final name when it is complete.
+/// A temporary file of data that is being written or received; it gets its final name when it is
+/// complete.
 pub struct IncomingFile<'f> {
     folder: &'f dyn Folder,
     temporary: String,

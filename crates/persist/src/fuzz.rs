@@ -11,7 +11,7 @@ use crate::folder::FileError;
 use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
-/// Returns small limits for values, so that short inputs are below or above them.
+/// Returns small limits for the packed forms of values, so that some short inputs exceed them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 4, value_len_bytes_max: 8 };
     Rules {
@@ -27,9 +27,9 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
     }
 }
 
-/// Checks that any bytes are either rejected as a value, or are decoded as a value that stays the
-/// same when it is written and read again. The first byte of `data` chooses the version of the
-/// format; the second is the type.
+/// Checks that any bytes are either rejected as a value in RDB format, or are decoded as a value
+/// that stays the same when it is written and read again. The first byte of `data` chooses the
+/// version of the format; the second is the type.
 pub fn fuzz_dump_payload(data: &[u8]) {
     let hasher = Hasher::with_seed([1, 2, 3, 4]);
     let rules = rules(&hasher);
@@ -57,9 +57,9 @@ const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
 /// The maximum number of bytes to which one byte of a compressed file expands.
 const EXPANSION_MAX: usize = 255;
 
-/// Checks that any bytes are rejected as a file, or are split into batches that have no more bytes
-/// than the file. Decoding these must not panic. Bytes that begin with the magic of an RDB file are
-/// a whole file. For other bytes, the first one chooses the magic and the options.
+/// Checks that any bytes are rejected as an RDB file, or are split into batches that have no more
+/// bytes than the file. Decoding these must not panic. Bytes that begin with the magic of an RDB
+/// file are a whole file. For other bytes, the first one chooses the magic and the options.
 pub fn fuzz_file(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let is_whole = [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| data.starts_with(magic));
@@ -108,8 +108,8 @@ pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
 
-/// Checks that any bytes are a manifest or are rejected. A manifest stays the same when it is
-/// written and read again, even after a change.
+/// Checks that any bytes are a manifest of an append-only file or are rejected as one. A manifest
+/// stays the same when it is written and read again, even after a change.
 pub fn fuzz_manifest(data: &[u8]) {
     let Ok(mut manifest) = Manifest::parse(data) else { return };
     let same = |manifest: &Manifest| {
@@ -145,7 +145,7 @@ pub fn fuzz_manifest(data: &[u8]) {
     same(&of_file(&manifest));
 }
 
-/// A source that returns at most this number of bytes per read.
+/// A source of a file's bytes that returns at most this number of bytes per read.
 struct Pieces<'b>(&'b [u8], usize);
 
 impl ByteSource for Pieces<'_> {
@@ -155,9 +155,9 @@ impl ByteSource for Pieces<'_> {
     }
 }
 
-/// Checks that the batches of any bytes, read in pieces of any length, are together the complete
-/// part of the file. Bytes that begin as an append-only file does are a whole file. For other
-/// bytes, the first one chooses the length of reads.
+/// Checks that an append-only file of any bytes, read in pieces of any length, is split into
+/// batches that together are its complete part. Bytes that begin as an append-only file does are a
+/// whole file. For other bytes, the first one chooses the length of reads.
 pub fn fuzz_aof(data: &[u8]) {
     let Some((&piece, rest)) = data.split_first() else { return };
     let file = if matches!(piece, b'*' | b'#') { data } else { rest };
@@ -231,7 +231,7 @@ fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     Some(elements)
 }
 
-/// Creates a key that holds `value`.
+/// Creates an entry of an RDB file: a key that holds `value`.
 fn entry_of(value: Value) -> KeyEntry {
     let value = match &value {
         Value::Short(bytes) => keyspace::string::stored(bytes),

@@ -76,7 +76,7 @@ impl ByteSource for &[u8] {
 /// The options for reading an RDB file.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// The file versions that are accepted.
+    /// The versions of the RDB format that are accepted.
     pub versions: VersionCheck,
     /// True if the checksum at the end of the file is compared with the data.
     pub checksum: bool,
@@ -98,27 +98,27 @@ pub struct LoadError {
 /// The kinds of errors in an RDB file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadErrorKind {
-    /// The file does not begin as an RDB file does.
+    /// The file does not begin with the magic of an RDB file.
     Signature,
-    /// The version of the file is not supported.
+    /// The version of the RDB file is not supported.
     Version(u32),
-    /// A value, or the data between values, is invalid.
+    /// A value, or the data between values, is not valid in RDB format.
     Format(FormatErrorKind),
-    /// The file has a type that is not supported.
+    /// The RDB file has a value of a type that is not supported.
     Unsupported(Feature),
-    /// The file has data of unsupported features that cannot be skipped.
+    /// The RDB file has data of unsupported features that cannot be skipped.
     Unreadable(&'static str),
     /// The LZ4 frame of a compressed file is damaged or of an unsupported kind.
     Frame(&'static str),
-    /// The checksum is wrong.
+    /// The checksum at the end of the RDB file is wrong.
     Checksum,
-    /// A key occurs twice in the file.
+    /// A key occurs twice in the RDB file.
     DuplicateKey,
-    /// A library of functions already exists.
+    /// A library of functions in the RDB file already exists in the server.
     DuplicateLibrary,
     /// The number of a database is too high for the server.
     DbIndex(u64),
-    /// The file cannot be read.
+    /// The file cannot be read: an error of the operating system.
     Reading(FileError),
 }
 
@@ -171,19 +171,19 @@ impl From<FormatError> for LoadError {
     }
 }
 
-/// The parts that the splitter finds in an RDB file, in order.
+/// The parts of an RDB file that the splitter returns, in the order of the file.
 #[derive(Debug)]
 pub enum Part {
-    /// A fact about the file or the server that wrote it (AUX field).
+    /// An AUX field: a name and a value that describe the file or the server that wrote it.
     Fact {
-        /// The name of the fact.
+        /// The name of the AUX field.
         name: Vec<u8>,
-        /// The value of the fact.
+        /// The value of the AUX field.
         value: Vec<u8>,
     },
     /// The source text of a library of functions.
     Function(Vec<u8>),
-    /// The sizes of the database that follows: a hint for allocation, which may be wrong.
+    /// The sizes of the next database in the file: a hint for allocation, which may be wrong.
     DbSize {
         /// The number of the database.
         db: usize,
@@ -201,16 +201,16 @@ pub enum Part {
     },
     /// A batch of complete keys of one database, not decoded yet.
     Batch(Batch),
-    /// The end of the file, which was complete.
+    /// The end of the RDB file, which was complete.
     End,
 }
 
 /// The result of checking the checksum at the end of an RDB file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileChecksum {
-    /// The end of the file was not reached.
+    /// The end of the RDB file was not reached.
     NotReached,
-    /// The version of the file has no checksum.
+    /// The version of the RDB file has no checksum.
     Absent,
     /// The checksum is 0: it was saved with `rdbchecksum no`.
     NotWritten,
@@ -281,11 +281,11 @@ pub struct Splitter<S> {
     db_count: usize,
     version: u16,
     db: usize,
-    /// The bytes that were read and not returned yet.
+    /// The bytes of the RDB file that were read and not returned yet.
     buffer: Vec<u8>,
-    /// The index in the buffer of the first byte that was not returned yet.
+    /// The index in the buffer of the first byte whose part of the file was not returned yet.
     start: usize,
-    /// The index in the buffer of the end of the complete keys after `start`.
+    /// The index in the buffer after the last complete key that was found.
     at: usize,
     /// The offset in the file of the buffer's first byte.
     buffer_offset: u64,
@@ -352,8 +352,8 @@ impl<S: ByteSource> Splitter<S> {
         self.checksum
     }
 
-    /// Returns the file's content after the RDB part; `None` if [`next_part`](Self::next_part) has
-    /// not returned the end yet.
+    /// Returns the file's content after the RDB part; `None` unless [`next_part`](Self::next_part)
+    /// has returned the end of the RDB part.
     pub fn into_behind(mut self) -> Option<Behind<S>> {
         if !self.has_ended {
             return None;
@@ -437,8 +437,8 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Reads more bytes into the buffer: at most as many as it holds unparsed, or [`READ_BYTES`] if
-    /// that is more. Returns false at the end of the file.
+    /// Reads more bytes of the RDB file into the buffer: at most as many as it holds unparsed, or
+    /// [`READ_BYTES`] if that is more. Returns false at the end of the file.
     fn read_more(&mut self) -> Result<bool, LoadError> {
         self.buffer.drain(..self.start);
         self.buffer_offset += self.start as u64;
@@ -583,8 +583,8 @@ impl<S: ByteSource> Splitter<S> {
         Batch { db: self.db, version: self.version, file_offset, bytes, templates }
     }
 
-    /// Processes a record that is not a key. Returns `None` if the record has nothing for the
-    /// caller.
+    /// Processes a record of the RDB file that is not a key. Returns `None` if the record has
+    /// nothing for the caller.
     fn take_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
         let string = |skipper: &mut Skipper<'_>| -> Result<(usize, usize), Unskipped> {
             let start = skipper.position();
@@ -764,7 +764,7 @@ impl<S: ByteSource> Splitter<S> {
     }
 }
 
-/// The setting to compare or to ignore the checksums of an LZ4 frame.
+/// The setting whether the checksums of an LZ4 frame are compared or ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checksums {
     Compared,
@@ -773,14 +773,14 @@ enum Checksums {
 
 /// The lowest version of the RDB format with a checksum at the end.
 const CHECKSUM_VERSION_MIN: u16 = 5;
-/// The type of modules' values.
+/// The number of the RDB type of modules' values.
 const MODULE: u8 = 7;
-/// The type of arrays, in files of Redis.
+/// The number of the RDB type of arrays, in files of Redis.
 const ARRAY: u8 = 28;
-/// The type of hashes with paths, in files of Valkey.
+/// The number of the RDB type of hashes with paths, in files of Valkey.
 const PATH_HASH: u8 = 23;
 
-/// Returns true if an entry of the file with this first byte is a key.
+/// Returns true if a record of an RDB file with this first byte is a key.
 fn is_of_key(first: u8, version: u16) -> bool {
     match first {
         opcode::EXPIRE_TIME_MS | opcode::EXPIRE_TIME | opcode::FREQ | opcode::IDLE => true,
@@ -789,7 +789,7 @@ fn is_of_key(first: u8, version: u16) -> bool {
     }
 }
 
-/// Skips a key with its attributes and value. Returns the type of the value.
+/// Skips a key of the RDB file with its attributes and value. Returns the type of the value.
 fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> Result<u8, Unskipped> {
     let kind = skip_attributes(skipper, version)?;
     skipper.string()?;
@@ -808,8 +808,8 @@ fn module_id(bytes: &[u8], version: u16) -> ModuleId {
     ModuleId(number.unwrap_or_default())
 }
 
-/// Skips the attributes of a key before its name. Returns the type of the value, which follows the
-/// attributes.
+/// Skips the attributes of a key (expiry, access clock) before its name. Returns the type of the
+/// value, which follows the attributes.
 fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
     loop {
         match skipper.byte()? {
@@ -835,7 +835,7 @@ pub struct DecodeOptions<'a> {
     pub now_ms: i64,
 }
 
-/// The result of decoding a key of a batch.
+/// The result of decoding one key of a batch of an RDB file.
 pub enum Decoded<'b> {
     /// A key with its value, which has not expired.
     Key(KeyEntry),

@@ -79,9 +79,10 @@ pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
 /// The accepted versions of the RDB format: `rdb-version-check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// Only the versions whose types are all known to this server.
+    /// Only those versions of the RDB format whose types are all known to this server.
     Strict,
-    /// All versions. A newer version can only add types, and keys of unknown types are rejected.
+    /// All versions of the RDB format. A newer version can only add types, and keys of unknown
+    /// types are rejected.
     Relaxed,
 }
 

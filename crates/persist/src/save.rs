@@ -62,13 +62,14 @@ pub enum SaveFormat {
     Rdb,
     /// Commands ([`crate::commands`]): the base of an append-only file without RDB preamble.
     Commands {
-        /// The Unix time in seconds that is written first, as a time annotation; `None` for none.
+        /// The Unix time in seconds that the file of commands begins with, as a time annotation;
+        /// `None` for no annotation.
         time_s: Option<i64>,
     },
 }
 
 bitflags! {
-    /// The contents of a saved file: keys, libraries of functions, or both.
+    /// The contents of a saved snapshot: keys, libraries of functions, or both.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Contents: u8 {
         /// The keys of all databases.
@@ -93,13 +94,13 @@ pub struct SaveOptions {
     /// that has all types of the data. So every server that supports the data can read the file,
     /// including Valkey.
     pub version: Option<FileVersion>,
-    /// The compression of strings.
+    /// The compression of strings in the saved RDB file.
     pub compression: Compression,
-    /// True if a checksum is written; otherwise the field of the checksum is zero.
+    /// True if a checksum of the RDB file is written; otherwise the field of the checksum is zero.
     pub checksum: bool,
     /// The part of each key's access clock (LRU or LFU) that is written.
     pub usage: Usage,
-    /// The facts about the file (AUX fields), by name.
+    /// The AUX fields of the RDB file, which describe the file and the server: name and value.
     pub facts: Vec<(&'static str, String)>,
 }
 
@@ -108,7 +109,7 @@ pub struct SaveOptions {
 pub enum Unfit {
     /// Fields of hashes expire, which the version does not support.
     FieldDeadlines {
-        /// The number of hashes with fields that expire.
+        /// The number of hashes with fields that expire in the data.
         hashes: usize,
         /// The number of the requested version.
         version: u16,
@@ -175,15 +176,15 @@ pub trait ChunkSink {
     fn append(&self, bytes: &[u8]) -> Result<(), Failed>;
 }
 
-/// The outcome of a step of a save's walker (a thread that writes the snapshot).
+/// The outcome of one step of a save's walker (a thread that writes the snapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The walker has more work, to be done in another step.
+    /// The walker of the save has more work, to be done in another step.
     More,
-    /// The walker can do no work now, because other walkers or threads must act first. The caller
-    /// tries again later.
+    /// The walker of the save can do no work now, because other walkers or threads must act first.
+    /// The caller tries again later.
     Waiting,
-    /// The walker has no work left.
+    /// The walker of the save has no work left.
     Done,
 }
 
@@ -201,7 +202,7 @@ pub struct Progress {
 /// A save in progress, shared by its walkers (the threads that write the snapshot); see the module.
 pub struct Save {
     options: SaveOptions,
-    /// The facts (AUX fields) that were added after [`Save::begin`].
+    /// The AUX fields of the RDB file that were added after [`Save::begin`].
     more_facts: Lock<Vec<(&'static str, String)>>,
     /// The source texts of the function libraries when the save began.
     functions: Vec<Arc<[u8]>>,
@@ -234,11 +235,11 @@ struct Stream {
 /// The access of a save to the keyspace while it copies keys: beside running commands or alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The save enters the gate (the keyspace's shared lock) for one short step at a time. The
+    /// The save locks the keyspace's shared lock (the gate) for one short step at a time. The
     /// walker's number is the index of its slot in the gate.
     Gate,
-    /// The save runs as the exclusive owner of the keyspace, or on behalf of the thread that is the
-    /// owner.
+    /// The save's thread has locked the keyspace exclusively, or runs on behalf of the thread that
+    /// has.
     Owner,
 }
 
@@ -247,16 +248,16 @@ pub struct Walker {
     number: usize,
     way: Way,
     records: Records,
-    /// The database of the encoded keys in the walker's buffer.
+    /// The number of the database of the encoded keys in the walker's buffer.
     db: usize,
-    /// The database of the keys that are encoded next; different from `db` until the buffer is
-    /// written.
+    /// The number of the database of the keys that are encoded next; different from `db` until the
+    /// buffer is written to the file.
     next_db: usize,
     work: Option<Current>,
     /// Copies of keys, made under a shard's lock, to be encoded after the lock is released.
     copies: Vec<KeyEntry>,
-    /// The counter of the bytes that this walker holds: `copies`, and the memory of `records` when
-    /// it was last counted.
+    /// The counter of the bytes that this walker holds in memory: `copies`, and the memory of
+    /// `records` when it was last counted.
     held: CopiedBytes,
     /// The part of `held` that counts `records`, in bytes.
     records_len_bytes: usize,
@@ -267,7 +268,7 @@ enum Current {
     Part(Part),
     HandedOver(std::vec::IntoIter<HandedOver>),
     Flushed(Flushed),
-    /// A big value and its progress.
+    /// A big value that is written in pieces, and its progress.
     Big(BigValue, BigState),
 }
 
@@ -281,8 +282,8 @@ enum BigState {
 }
 
 impl Walker {
-    /// Encodes a key. For a long value, counts the memory of its encoding and of its compression in
-    /// advance, because each takes about as many bytes as the value.
+    /// Encodes a key of the snapshot. For a long value, counts the memory of its encoding and of
+    /// its compression in advance, because each takes about as many bytes as the value.
     fn encode(&mut self, entry: &KeyEntry) {
         if !is_long(entry) {
             return self.records.entry(entry);
@@ -306,7 +307,7 @@ impl Walker {
         self.copies = copies;
     }
 
-    /// Updates the count of held bytes to the present memory of the encoded keys.
+    /// Updates the count of the walker's bytes to the present memory of its encoded keys.
     fn count_records(&mut self) {
         let len_bytes = self.records.memory_usage();
         if len_bytes != self.records_len_bytes {
@@ -390,19 +391,20 @@ impl Save {
         *self.unfit.lock()
     }
 
-    /// Ends the save without a file. The caller has owned the keyspace exclusively since
+    /// Ends the save without a file. The caller has had the exclusive lock of the keyspace since
     /// [`Self::begin`], so no key is marked yet and no walker is needed.
     pub fn take_back(&self, engine: &Shared, _alone: &Exclusive) {
         self.failed.store(true, Relaxed);
         engine.keyspace.snapshot().end();
     }
 
-    /// Adds facts about the file (AUX fields), before [`Self::write_head`].
+    /// Adds AUX fields, which describe the RDB file and the server, before [`Self::write_head`].
     pub fn add_facts(&self, facts: impl IntoIterator<Item = (&'static str, String)>) {
         self.more_facts.lock().extend(facts);
     }
 
-    /// Writes the part of the file before all keys. Called once, before any walker's first step.
+    /// Writes the beginning of the file, before all keys: magic, AUX fields, libraries of
+    /// functions. Called once, before any walker's first step.
     pub fn write_head(&self, engine: &Shared, out: &dyn ChunkSink) {
         let mut records = self.records();
         match &mut records {
@@ -465,8 +467,8 @@ impl Save {
         Progress { keys_done, keys: self.keys, len_bytes }
     }
 
-    /// Does a small part of a walker's work: at most one short step under a lock, and one write to
-    /// the file.
+    /// Does a small part of a walker's share of the save: at most one short step under a lock, and
+    /// one write to the file.
     pub fn step(&self, engine: &Shared, walker: &mut Walker, out: &dyn ChunkSink) -> Step {
         let snapshot = engine.keyspace.snapshot();
         if walker.records.buffer().len() >= CHUNK_BYTES && !self.write_out(walker, out, snapshot) {
@@ -636,8 +638,8 @@ impl Save {
         Step::More
     }
 
-    /// Makes this walker the only one that may write to the file. Returns false if another walker
-    /// is.
+    /// Reserves the file for this walker: only it may write until its big value is complete.
+    /// Returns false if another walker has reserved it.
     fn own_stream(&self, walker: &Walker) -> bool {
         let mut stream = self.stream.lock();
         let is_free = stream.owner.is_none_or(|owner| owner == walker.number);
@@ -715,8 +717,8 @@ impl Save {
         self.finish(engine, out)
     }
 
-    /// Writes the end of the file, with the checksum, after all walkers are done. After this call
-    /// another save can begin.
+    /// Writes the end of the saved file, with the checksum, after all walkers are done. After this
+    /// call another save can begin.
     ///
     /// # Errors
     /// If the file could not be written, or was abandoned.
@@ -750,7 +752,8 @@ impl Save {
     }
 }
 
-/// The numbers of keys that only some versions of the format support, when a save begins.
+/// The numbers of keys, at the beginning of a save, that only some versions of the RDB format
+/// support.
 #[derive(Clone, Copy)]
 struct SpecialKeys {
     /// The number of hashes with fields that expire.
@@ -761,7 +764,7 @@ struct SpecialKeys {
 
 impl SpecialKeys {
     /// Counts the hashes with fields that expire and the vector sets of the databases in `dbs`. The
-    /// caller owns the keyspace. O(databases).
+    /// caller has the exclusive lock of the keyspace. O(databases).
     fn of(keyspace: &Keyspace, dbs: &[(usize, DbSize)]) -> Self {
         let vectors = |db| keyspace.sizes().counts(db)[SizedType::Vector as usize - 1].iter().sum::<u64>();
         Self {

@@ -13,13 +13,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// least this number of changes were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveRule {
-    /// The time since the last save, in seconds.
+    /// The minimum time since the last save, in seconds.
     pub seconds: u64,
     /// The minimum number of changes since the last save.
     pub changes: u64,
 }
 
-/// The results of the saves of snapshots so far. Times are Unix seconds.
+/// The results of the saves of snapshots since the server's start. Times are Unix seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveRecord {
     /// The end of the last save that succeeded; the start of the server if none did.
@@ -33,11 +33,11 @@ pub struct SaveRecord {
     /// The duration of the last save in the background, in seconds; `None` before the first one has
     /// ended.
     pub last_took_s: Option<u64>,
-    /// The number of saves that have succeeded.
+    /// The number of saves of snapshots that have succeeded.
     pub saves: u64,
     /// The number of changes to the data that the last successful save contains.
     pub changes_saved: u64,
-    /// True if a save should begin as soon as possible.
+    /// True if a save of a snapshot should begin as soon as possible.
     pub is_scheduled: bool,
 }
 
@@ -57,8 +57,9 @@ impl SaveRecord {
         }
     }
 
-    /// Returns the reason for a save in the background, if one is due at `now_s`, in Unix seconds.
-    /// `changes` counts all changes since the start of the server. Ignores a save in progress.
+    /// Returns the reason for a save in the background at `now_s`, in Unix seconds; `None` if none
+    /// is due. `changes` counts all changes since the start of the server. Ignores a save in
+    /// progress.
     pub fn due(&self, rules: &[SaveRule], changes: u64, now_s: i64) -> Option<Reason> {
         let may_try = self.last_succeeded
             || self.last_try_s.is_none_or(|at_s| now_s - at_s > RETRY_AFTER.as_secs() as i64);
@@ -99,7 +100,7 @@ impl SaveRecord {
 pub enum Reason {
     /// The conditions of this rule (time and changes) of the option `save` are met.
     Rule(SaveRule),
-    /// A save was requested when it could not begin.
+    /// The save was requested (BGSAVE SCHEDULE) at a time when it could not begin.
     Scheduled,
 }
 

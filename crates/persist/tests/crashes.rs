@@ -37,7 +37,7 @@ const NAME: &str = "dump.rdb";
 /// The process ID in the names of temporary files.
 const PID: u32 = 77;
 
-/// The engine whose data is saved, and values of all types to fill it with.
+/// The engine whose data the tests save, and values of all types to fill it with.
 struct Server {
     engine: Shared,
     /// The files that saves of the server may replace.
@@ -60,7 +60,7 @@ impl Server {
         Self { engine, known: KnownFiles::default(), values }
     }
 
-    /// Adds, replaces or removes a key in one of the databases.
+    /// Adds, replaces or removes a random key in one of the databases.
     fn change(&self, rng: &mut Rng) {
         let (db, value) = (rng.below(DBS), rng.pick(&self.values));
         let name = [value.key(), b"-", rng.below(3).to_string().as_bytes()].concat();
@@ -72,8 +72,9 @@ impl Server {
         }
     }
 
-    /// Saves into a folder. The seed determines the options, the steps, and the changes between
-    /// them. Returns the result, and the contents of the engine when the save began.
+    /// Saves the server's data into a folder. The seed determines the options, the steps, and the
+    /// changes between them. Returns the result, and the contents of the engine when the save
+    /// began.
     fn save(&self, folder: &SimulatedFolder, seed: u64) -> (Result<(), Unsaved>, Contents) {
         let mut rng = Rng::new(seed);
         let options = SaveOptions {
@@ -153,7 +154,7 @@ fn add_values(bytes: &[u8], engine: &Shared, values: &mut Vec<KeyEntry>) {
     }
 }
 
-/// A source that reads a file in short reads.
+/// A source that returns the bytes of a file in short reads.
 struct ShortReads<'b>(&'b [u8], Rng);
 
 impl ByteSource for ShortReads<'_> {
@@ -176,7 +177,8 @@ fn restart(folder: &SimulatedFolder) -> Option<Vec<u8>> {
     folder.file(NAME)
 }
 
-/// Checks that the file has the content of the keyspace, or that its commands create it.
+/// Checks that the saved file has the expected content of the keyspace, or that its commands create
+/// it.
 fn check_file(server: &Server, bytes: &[u8], expected: &Contents, seed: u64) {
     let found = if bytes.starts_with(b"#") {
         let replica = empty_engine(seed);
@@ -190,8 +192,8 @@ fn check_file(server: &Server, bytes: &[u8], expected: &Contents, seed: u64) {
     assert_eq!(difference, None, "seed {seed}");
 }
 
-/// Saves, and checks a crash at each of the operations. Returns the folder after the save, and the
-/// number of operations.
+/// Saves once, and checks a crash at each of the save's operations. Returns the folder after the
+/// save, and the number of operations.
 fn crash_everywhere(server: &Server, before: &SimulatedFolder, seed: u64) -> (SimulatedFolder, u64) {
     let mut rng = Rng::new(seed);
     let mut folder = before.fork(Plan::Never);
@@ -214,8 +216,8 @@ fn crash_everywhere(server: &Server, before: &SimulatedFolder, seed: u64) -> (Si
     (folder, operations)
 }
 
-/// Saves with an operation that fails, and then without failure. Returns false if the save has no
-/// such operation.
+/// Saves with one operation that fails, and then without failure. Returns false if the save has
+/// fewer operations, so that none failed.
 fn fail_at(server: &Server, before: &SimulatedFolder, plan: Plan, seed: u64) -> bool {
     let folder = before.fork(plan);
     before.stamp(NAME).expect("works").into_iter().for_each(|stamp| server.known.add(stamp));

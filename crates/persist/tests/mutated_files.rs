@@ -1,5 +1,5 @@
-//! Random changes of files of real servers. Each changed file must be either rejected or loaded,
-//! and must not take memory for lengths that it only claims.
+//! Random changes of RDB files of real servers. Each changed file must be either rejected or
+//! loaded, and must not take memory for lengths that it only claims.
 //!
 //! The test is a program of its own, because its allocator measures the peak of memory. The seed is
 //! that of the property tests. A failure prints the number of the mutation; `SAKER_MUTATION=N`
@@ -22,7 +22,7 @@ static ALLOCATOR: PeakAllocator = PeakAllocator::new();
 
 static CRC: Crc<u64, crc::Table<16>> = Crc::<u64, crc::Table<16>>::new(&CRC_64_REDIS);
 
-/// The number of changed files that a run in CI loads.
+/// The number of changed RDB files that a run in CI loads.
 const MUTATIONS: u64 = 6_000;
 /// The memory that the load of any file may take in addition, in bytes. It covers the buffer, which
 /// exists twice while it grows.
@@ -52,7 +52,7 @@ impl Rng {
     }
 }
 
-/// A file as a server wrote it, and the ranges of its keys' records.
+/// An RDB file as a server wrote it, and the ranges of its keys' records.
 struct Original {
     bytes: Vec<u8>,
     records: Vec<std::ops::Range<usize>>,
@@ -90,7 +90,7 @@ fn originals(hasher: &Hasher) -> Vec<Original> {
     paths.iter().map(original).collect()
 }
 
-/// Returns rules by which collections of up to `entries_max` entries are packed.
+/// Returns limits for values by which collections of up to `entries_max` entries are packed.
 fn rules(hasher: &Hasher, entries_max: usize) -> Rules<'_> {
     let pack = PackLimits { entries_max, value_len_bytes_max: 64 };
     Rules {
@@ -134,7 +134,7 @@ const CLAIMS: &[&[u8]] = &[
     b"\xf4\xff\xff\xff\xff",
 ];
 
-/// Chooses a random position in the file, mostly one inside a key's record.
+/// Chooses a random offset in the RDB file, mostly one inside a key's record.
 fn place(bytes: &[u8], records: &[std::ops::Range<usize>], rng: &mut Rng) -> usize {
     if rng.below(8) > 0 && !records.is_empty() {
         let record = rng.pick(records);
@@ -184,14 +184,14 @@ fn mutate(originals: &[Original], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Replaces the checksum at the end by the right one.
+/// Replaces the checksum at the end of the RDB file by the right one.
 fn mend_checksum(bytes: &mut [u8]) {
     if let Some((body, sum)) = bytes.split_last_chunk_mut::<8>() {
         *sum = CRC.checksum(body).to_le_bytes();
     }
 }
 
-/// Loads a file as a server does. Returns the keys loaded, and true if the file was accepted.
+/// Loads an RDB file as a server does. Returns the keys loaded, and true if the file was accepted.
 fn load(bytes: &[u8], rules: &Rules<'_>, checksum: bool) -> (Vec<KeyEntry>, bool) {
     let mut keys = Vec::new();
     let Ok(mut splitter) = Splitter::open(bytes, load_options(checksum), 16) else { return (keys, false) };
@@ -214,7 +214,8 @@ fn load(bytes: &[u8], rules: &Rules<'_>, checksum: bool) -> (Vec<KeyEntry>, bool
     }
 }
 
-/// Checks a mutated file. Returns true if it was accepted, and the memory it took for each byte.
+/// Checks a mutated RDB file. Returns true if it was accepted, and the bytes of memory it took per
+/// byte of the file.
 fn check(originals: &[Original], hasher: &Hasher, number: u64) -> (bool, usize) {
     let mut rng = Rng(number.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let mut bytes = mutate(originals, &mut rng);

@@ -110,7 +110,7 @@ impl Backlog {
         self.start
     }
 
-    /// Returns the offset after the last byte of the replication stream.
+    /// Returns the offset after the last byte of the replication stream, in bytes.
     pub fn end(&self) -> u64 {
         self.tail_start + self.tail.len() as u64
     }
@@ -139,8 +139,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of bytes that were not sent to the slowest replica yet; 0 without
-    /// replicas.
+    /// Returns the number of bytes of the replication stream that were not sent to the slowest
+    /// replica yet; 0 without replicas.
     pub fn behind_bytes(&self) -> u64 {
         self.end().saturating_sub(self.needed_from)
     }
@@ -149,7 +149,7 @@ impl Backlog {
         usize::try_from(self.limit_bytes / 16).unwrap_or(usize::MAX).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
     }
 
-    /// Appends bytes to the end of the replication stream. O(bytes).
+    /// Appends bytes to the backlog as the new end of the replication stream. O(bytes).
     pub fn append(&mut self, mut bytes: &[u8]) {
         let block_bytes = self.block_bytes();
         while !bytes.is_empty() {
@@ -214,14 +214,14 @@ impl Backlog {
     }
 
     /// Returns the largest recorded offset up to which the replication stream has no change beyond
-    /// `position`. `None` if all recorded positions are beyond it. O(log n).
+    /// the change log's `position`. `None` if all recorded positions are beyond it. O(log n).
     pub fn offset_at(&self, position: u64) -> Option<u64> {
         let after = self.pairs.partition_point(|&(noted, _)| noted <= position);
         after.checked_sub(1).map(|last| self.pairs[last].1)
     }
 
-    /// Returns true if the backlog has the replication stream from `offset` on, so that a replica
-    /// can continue there.
+    /// Returns true if the backlog has all bytes of the replication stream from `offset` on, so
+    /// that a replica can continue there.
     pub fn has(&self, offset: u64) -> bool {
         (self.start..=self.end()).contains(&offset)
     }
@@ -259,8 +259,8 @@ impl Backlog {
     }
 }
 
-/// Frees memory of the queue if less than a quarter of its capacity is used, and keeps spare
-/// capacity. Amortised O(1) for each element that was removed.
+/// Frees memory of a queue of the backlog if less than a quarter of its capacity is used, and keeps
+/// spare capacity. Amortised O(1) for each element that was removed.
 fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > QUEUE_CAPACITY_MIN.max(4 * queue.len()) {
         queue.shrink_to(QUEUE_CAPACITY_MIN.max(2 * queue.len()));

@@ -15,7 +15,7 @@ const VALKEY_FORMAT_SINCE: u32 = 9;
 /// of the RDB format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SnapshotReader {
-    /// A server that announced no version: any Redis, a tool, or an old Valkey.
+    /// A server or tool that announced no Valkey version: any Redis, a tool, or an old Valkey.
     Unknown,
     /// Valkey before 9.0, which reads the format of Redis 7.2.
     ValkeyBefore9,
@@ -36,9 +36,9 @@ impl SnapshotReader {
 /// The way in which snapshots are sent to replicas (`repl-diskless-sync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// Snapshots are sent to the replicas while they are written.
+    /// Snapshots are sent to the waiting replicas while they are written.
     Diskless,
-    /// Snapshots are written to a file first, and sent once they are complete.
+    /// Snapshots are written to a file first, and sent to the replicas once they are complete.
     Complete,
 }
 
@@ -53,10 +53,10 @@ impl Transfer {
     }
 }
 
-/// The options that determine when the snapshot of a cohort starts.
+/// The options that determine when the snapshot of a cohort (a group of replicas) starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CohortOptions {
-    /// The way in which snapshots are sent: while they are written, or afterwards.
+    /// The way in which snapshots are sent to replicas: while they are written, or afterwards.
     pub transfer: Transfer,
     /// The time for which the first replica that needs a snapshot waits for others, in milliseconds
     /// (`repl-diskless-sync-delay`).
@@ -66,10 +66,11 @@ pub struct CohortOptions {
     pub replicas_max: usize,
 }
 
-/// A group of replicas that get the same snapshot.
+/// A group of replicas that get the same snapshot in their full synchronisation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cohort {
-    /// The kind of servers that will read the group's snapshot.
+    /// The kind of replica that will read the group's snapshot; it determines the snapshot's
+    /// format.
     pub reader: SnapshotReader,
     /// The contents that the group's snapshot must have: keys, functions or both.
     pub contents: SnapshotContents,

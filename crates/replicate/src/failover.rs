@@ -65,16 +65,16 @@ pub struct Request {
     pub timeout_ms: Option<u64>,
 }
 
-/// The reason for which a command FAILOVER is refused.
+/// The reasons for which a FAILOVER command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Another failover is in progress.
     InProgress,
-    /// The server is a replica.
+    /// The server is a replica, so it cannot hand over to one of its own replicas.
     IsReplica,
     /// This server has no connected replica.
     NoReplicas,
-    /// A forced failover has no target, or no deadline.
+    /// A forced failover was requested without a target or without a deadline.
     ForceNeedsMore,
     /// No connected replica has the address of the target.
     NotAReplica,
@@ -83,7 +83,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the text of the error reply, without the initial `-` and the line end.
+    /// Returns the text of the error reply to FAILOVER, without the initial `-` and the line end.
     pub fn reply(self) -> &'static str {
         match self {
             Self::InProgress => "ERR FAILOVER already in progress.",
@@ -104,7 +104,8 @@ enum State {
     /// No failover is in progress.
     #[default]
     None,
-    /// The failover waits: writes are paused until a replica has acknowledged all changes.
+    /// The failover waits for a replica: writes are paused until a replica has acknowledged all
+    /// changes.
     WaitingForSync { target: Option<Target>, is_forced: bool, deadline_ms: Option<u64> },
     /// The server has become a replica of the target, which it asks to become the primary.
     InProgress {
@@ -145,19 +146,20 @@ pub enum Ask {
 /// The consequence of an error reply to `PSYNC … FAILOVER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// The failover ends without success, and this server is a primary again.
+    /// The failover ends without success: the target has refused, and this server is a primary
+    /// again.
     Final,
     /// The failover has succeeded: an earlier request, whose reply was lost, has made the target
     /// the primary. The link to it is opened again.
     IsDone,
 }
 
-/// The number of the request to the target to become the primary: the first one, or a repeated one.
+/// The distinction of the first request to the target to become the primary from repeated ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The target was not asked before to become the primary.
     Once,
-    /// The target was asked before, but the reply may have been lost.
+    /// The target was asked before to become the primary, but its reply may have been lost.
     Again,
 }
 
@@ -286,8 +288,8 @@ impl Failover {
         }
     }
 
-    /// Ends the failover with success: the target is the primary. Returns false if no failover was
-    /// in progress.
+    /// Ends the failover with success: the target has become the primary. Returns false if no
+    /// failover was in progress.
     pub fn succeed(&mut self) -> bool {
         std::mem::take(&mut self.state) != State::None
     }
@@ -315,8 +317,8 @@ impl Failover {
 /// become the primary is already one.
 const IS_PRIMARY: &str = "PSYNC FAILOVER can't be sent to a ";
 
-/// Returns the target with this host and port. Fails if no replica has this address, or if none
-/// with it is online.
+/// Returns the failover target with this host and port. Fails if no replica has this address, or if
+/// no replica with this address is online.
 fn checked((host, port): (String, i64), primary: &Primary) -> Result<Target, Refusal> {
     let port = u16::try_from(port).map_err(|_| Refusal::NotAReplica)?;
     let target = Target { host, port };
@@ -350,8 +352,8 @@ mod tests {
     use crate::history::ReplId;
     use crate::replica::Phase;
 
-    /// Creates a primary with 100 bytes of stream, and a replica for each phase, with the ports
-    /// 7001, 7002 and so on.
+    /// Creates a primary with 100 bytes of replication stream and, for each phase, one replica in
+    /// this phase. The replicas' ports are 7001, 7002 and so on.
     fn primary(phases: &[Phase]) -> Primary {
         let mut primary = Primary::new(ReplId::of_bits(1, 0, 0));
         primary.open_backlog(4000, ReplId::of_bits(2, 0, 0));
@@ -513,8 +515,8 @@ mod tests {
         }
     }
 
-    /// Checks that a request for an acknowledgement (GETACK) at the end of the stream need not be
-    /// acknowledged itself: a replica answers it before it counts its bytes.
+    /// Checks that a failover does not wait for the acknowledgement of a GETACK at the end of the
+    /// replication stream: a replica answers it before it counts its bytes.
     #[test]
     fn the_request_of_an_acknowledgement_need_not_be_acknowledged() {
         let mut primary = primary(&[Phase::Online]);

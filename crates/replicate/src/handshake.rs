@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 use stdx::number::parse_i64;
 
-/// The maximum length of an announced address, in bytes, as in Redis.
+/// The maximum length of the address that a replica announces with REPLCONF, in bytes, as in Redis.
 const ADDRESS_LEN_MAX: usize = 255;
 
 bitflags! {
@@ -18,12 +18,12 @@ bitflags! {
 }
 
 bitflags! {
-    /// The contents that a snapshot must have (`REPLCONF rdb-filter-only`).
+    /// The contents that the snapshot for a replica must have (`REPLCONF rdb-filter-only`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub struct SnapshotContents: u8 {
-        /// The snapshot must have the keys with their values.
+        /// The snapshot for the replica must have the keys with their values.
         const DATA = 1 << 0;
-        /// The snapshot must have the libraries of functions.
+        /// The snapshot for the replica must have the libraries of functions.
         const FUNCTIONS = 1 << 1;
     }
 }
@@ -75,13 +75,13 @@ impl Default for Handshake {
 /// The error of an invalid REPLCONF option or value. The error texts are those of Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
-    /// REPLCONF has no option with this name.
+    /// There is no option of REPLCONF with this name.
     Unrecognized(Vec<u8>),
-    /// The value is not an integer, but the option requires one.
+    /// The value of a REPLCONF option is not an integer, but the option requires one.
     NotAnInteger,
-    /// The value is an integer, but outside the range of the option.
+    /// The value of a REPLCONF option is an integer outside the option's range.
     OutOfRange,
-    /// The value is an integer, but neither 0 nor 1.
+    /// The value of a REPLCONF option is an integer, but neither 0 nor 1.
     NotASwitch,
     /// The address that the replica announces is too long.
     AddressTooLong {
@@ -90,13 +90,13 @@ pub enum HandshakeError {
     },
     /// The value of `rdb-filter-only` contains this word, which is not known.
     UnsupportedFilter(Vec<u8>),
-    /// The announced version is not of the form major.minor.patch.
+    /// The announced version of the replica is not of the form major.minor.patch.
     InvalidVersion,
 }
 
 impl HandshakeError {
-    /// Returns the error reply, without the initial `-` and the line end. Unprintable bytes in it
-    /// are not escaped.
+    /// Returns the error reply to REPLCONF, without the initial `-` and the line end. Unprintable
+    /// bytes in it are not escaped.
     pub fn reply(&self) -> Vec<u8> {
         let with = |text: &[u8], value: &[u8]| [text, value].concat();
         match self {
@@ -151,7 +151,7 @@ impl Handshake {
     }
 }
 
-/// Parses the words of `rdb-filter-only`: `data`, `functions`, or both.
+/// Parses the value of `rdb-filter-only`: the word `data`, the word `functions`, or both.
 fn contents(words: &[u8]) -> Result<SnapshotContents, HandshakeError> {
     let mut contents = SnapshotContents::empty();
     for word in words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {

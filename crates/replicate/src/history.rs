@@ -16,10 +16,11 @@ pub const REPL_ID_LEN: usize = 40;
 pub struct ReplId([u8; REPL_ID_LEN]);
 
 impl ReplId {
-    /// The ID that INFO shows in place of a missing ID.
+    /// The replication ID that INFO shows in place of a missing one.
     pub const NONE: Self = Self([b'0'; REPL_ID_LEN]);
 
-    /// Returns the ID `text` in lower case; `None` unless `text` has 40 printable ASCII characters.
+    /// Returns `text` as a replication ID in lower case; `None` unless `text` has 40 printable
+    /// ASCII characters.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let digits: [u8; REPL_ID_LEN] = text.to_ascii_lowercase().try_into().ok()?;
         digits.iter().all(u8::is_ascii_graphic).then_some(Self(digits))
@@ -61,20 +62,20 @@ pub struct History {
 }
 
 impl History {
-    /// Creates a history with this replication ID that continues no other.
+    /// Creates a replication history with this ID that continues no other history.
     pub fn new(id: ReplId) -> Self {
         Self { id, second: None }
     }
 
-    /// Creates a history with the replication ID `id` that continues the history `former` from
+    /// Creates a replication history with the ID `id` that continues the history `former` from
     /// `offset` on.
     pub fn continuing((former, offset): (ReplId, u64), id: ReplId) -> Self {
         Self { id, second: Some((former, offset)) }
     }
 
-    /// Returns true if a server with history `id` up to `offset` has a beginning of this history,
-    /// so that it needs only the rest. For the present ID, it does not check that the stream is
-    /// already as long as `offset`.
+    /// Returns true if a server with history `id` up to `offset` has the beginning of this history,
+    /// so that it needs only the rest. For the present ID, it does not check that the replication
+    /// stream is already as long as `offset`.
     pub fn continues(&self, id: ReplId, offset: u64) -> bool {
         id == self.id || self.second.is_some_and(|(second, end)| id == second && offset <= end)
     }

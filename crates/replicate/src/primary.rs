@@ -17,7 +17,7 @@ mod follow;
 pub enum Resync {
     /// A partial synchronisation: the replication stream continues at the replica's offset.
     Continue {
-        /// The 0-based offset of the stream's next byte to send to the replica.
+        /// The 0-based offset of the next byte of the replication stream to send to the replica.
         from: u64,
     },
     /// A full synchronisation, with its reason: the replica needs a snapshot.
@@ -48,7 +48,7 @@ pub enum AfterSnapshot {
 }
 
 /// The limit on the unsent bytes of a replica: those between the next byte to send to it and the
-/// end of the replication stream. It is the option `client-output-buffer-limit replica`. 0 stands
+/// end of the replication stream. Set by the option `client-output-buffer-limit replica`; 0 stands
 /// for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
@@ -70,16 +70,16 @@ pub struct Primary {
     backlog: Option<Backlog>,
     replicas: BTreeMap<u64, Replica>,
     /// The time at which the last replica was disconnected, in milliseconds; `None` while there are
-    /// replicas, and before the first one.
+    /// replicas, and before the first replica connects.
     idle_since_ms: Option<u64>,
     /// The limit on the unsent bytes of a replica.
     limit: OutputLimit,
     /// The number of unsent bytes of a replica above which writes of clients wait; 0 if they never
     /// wait.
     writes_wait_above: u64,
-    /// The lowest and the highest log position for which an acknowledgement must still be
-    /// requested; `None` if none is due. A request is sent once the replication stream has the
-    /// changes up to the position.
+    /// The lowest and the highest log position for which an acknowledgement must still be requested
+    /// from the replicas; `None` if none is due. A request is sent once the replication stream has
+    /// the changes up to the position.
     acks_due_at: Option<(u64, u64)>,
     /// The offset in the replication stream after the last GETACK, the request for an
     /// acknowledgement.
@@ -89,7 +89,7 @@ pub struct Primary {
     /// The database that is selected at the end of the replication stream of the primary that this
     /// server follows; `None` if the next change is preceded by a SELECT.
     stream_db: Option<u32>,
-    /// True while the server writes its last snapshot or ends. Then PING and GETACK are not
+    /// True while the server writes its last snapshot or ends; then PING and GETACK are not
     /// appended to the replication stream.
     is_final: bool,
     /// The data with which the server can return to its previous replication history. `None` once
@@ -121,13 +121,14 @@ impl Primary {
         }
     }
 
-    /// Returns the replication IDs: the present one and the one before.
+    /// Returns the replication IDs of the server: that of its present history and that of the
+    /// previous one.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Gives the server's history a new replication ID. A replica that knows only the former ID
-    /// needs a snapshot.
+    /// Gives the server's history the new replication ID `id`. A replica that knows only the former
+    /// ID needs a snapshot.
     pub fn renew_id(&mut self, id: ReplId) {
         self.history = History::new(id);
         self.way_back = None;
@@ -138,13 +139,14 @@ impl Primary {
         self.backlog.as_ref()
     }
 
-    /// Returns the offset of the end of the replication stream.
+    /// Returns the offset of the end of the replication stream, in bytes.
     pub fn end(&self) -> u64 {
         self.backlog.as_ref().map_or(self.offset, Backlog::end)
     }
 
     /// Begins to record the replication stream in a backlog. Earlier changes are not in the stream,
-    /// so the server gets the new replication ID `id`. The caller owns the keyspace.
+    /// so the server gets the new replication ID `id`. The caller has the exclusive lock of the
+    /// keyspace.
     pub fn open_backlog(&mut self, limit_bytes: u64, id: ReplId) {
         self.renew_id(id);
         self.backlog = Some(Backlog::new(limit_bytes, self.offset));
@@ -152,8 +154,8 @@ impl Primary {
 
     /// Begins to record the replication stream after data was loaded. The loaded data is exactly
     /// that of the history `former.0` up to offset `former.1`, and has not changed since. The new
-    /// history `id` continues `former`, so replicas with the same data can continue. The caller
-    /// owns the keyspace.
+    /// history `id` continues `former`, so replicas with the same data can continue. The caller has
+    /// the exclusive lock of the keyspace.
     pub fn continue_from(&mut self, former: (ReplId, u64), id: ReplId, (limit_bytes, now_ms): (u64, u64)) {
         self.history = History::continuing(former, id);
         self.offset = former.1;
@@ -161,14 +163,15 @@ impl Primary {
         self.idle_since_ms = Some(now_ms);
     }
 
-    /// Stops PING and GETACK, because the server ends or writes its last snapshot. They would move
-    /// the end of the stream beyond the offset that the snapshot contains.
+    /// Stops adding PING and GETACK to the replication stream, because the server ends or writes
+    /// its last snapshot. They would move the end of the stream beyond the offset that the snapshot
+    /// contains.
     pub fn begin_end(&mut self) {
         self.is_final = true;
     }
 
-    /// Permits PING and GETACK again after [`begin_end`](Self::begin_end), because the server does
-    /// not end after all.
+    /// Permits PING and GETACK in the replication stream again after
+    /// [`begin_end`](Self::begin_end), because the server does not end after all.
     pub fn continue_after_all(&mut self) {
         self.is_final = false;
     }
@@ -196,7 +199,7 @@ impl Primary {
     /// Stops recording the replication stream and frees the backlog. Marks the replicas that follow
     /// the stream to be disconnected. Later changes are not in the stream, so the server gets the
     /// new replication ID `id`. Otherwise a server could continue at an offset that stays the same
-    /// while the data changes. The caller owns the keyspace.
+    /// while the data changes. The caller has the exclusive lock of the keyspace.
     pub fn close_backlog(&mut self, id: ReplId) {
         self.offset = self.end();
         for replica in self.replicas.values_mut().filter(|replica| replica.holds_backlog()) {
@@ -250,8 +253,8 @@ impl Primary {
         }
     }
 
-    /// Marks the replicas beyond the hard limit to be disconnected, and frees the bytes that only
-    /// they needed.
+    /// Marks the replicas with more unsent bytes than the hard limit to be disconnected, and frees
+    /// the bytes that only they needed.
     #[cold]
     fn give_up(&mut self) {
         let Some(backlog) = self.backlog.as_ref().filter(|_| self.limit.hard_bytes > 0) else { return };
@@ -282,9 +285,9 @@ impl Primary {
         }
     }
 
-    /// Requests an acknowledgement from all replicas: appends `REPLCONF GETACK *` to the
-    /// replication stream as soon as the stream has all changes up to `position` of the change log.
-    /// Does nothing on a replica.
+    /// Requests an acknowledgement of the changes up to `position` from all replicas: appends
+    /// `REPLCONF GETACK *` to the replication stream as soon as the stream has all changes up to
+    /// `position` of the change log. Does nothing on a replica.
     pub fn request_ack(&mut self, position: u64) {
         if self.is_following {
             return;
@@ -317,7 +320,7 @@ impl Primary {
         }
     }
 
-    /// Adds a replica that has connected, whose client has the id `client`.
+    /// Adds a replica that has connected, identified by the client id `client`.
     pub fn add(&mut self, client: u64, replica: Replica) {
         self.replicas.insert(client, replica);
         self.idle_since_ms = None;
@@ -348,9 +351,9 @@ impl Primary {
         self.replicas.is_empty()
     }
 
-    /// Sets the phase of a replica, and the offset of the next byte to send to it. With each phase
-    /// except [`Phase::AwaitsSnapshot`], the caller sends the present replication ID to the
-    /// replica.
+    /// Sets the phase of a replica's synchronisation, and the offset in the replication stream of
+    /// the next byte to send to it. With each phase except [`Phase::AwaitsSnapshot`], the caller
+    /// sends the present replication ID to the replica.
     pub fn set_phase(&mut self, client: u64, phase: Phase, cursor: u64) {
         if let Some(replica) = self.replicas.get_mut(&client) {
             (replica.phase, replica.cursor) = (phase, cursor);
@@ -378,7 +381,8 @@ impl Primary {
     }
 
     /// Returns the next bytes of the replication stream for an online replica, at most `max_bytes`,
-    /// and counts them as sent. The backlog keeps them until the next [`Primary::free_sent`].
+    /// and counts them as sent. The backlog keeps them in memory until the next
+    /// [`Primary::free_sent`].
     pub fn take_for(&mut self, client: u64, max_bytes: usize) -> Vec<Piece> {
         let (Some(replica), Some(backlog)) = (self.replicas.get_mut(&client), &mut self.backlog) else {
             return Vec::new();
@@ -472,9 +476,10 @@ impl Primary {
         self.replicas.values().filter(|it| it.is_online() && it.lag_s(now_ms) <= lag_max_s).count()
     }
 
-    /// Returns the client ids of the replicas to disconnect. These have more unsent bytes than the
-    /// hard limit, or have had more than the soft limit for longer than its time. A limit below the
-    /// size of the backlog counts as that size, because the backlog keeps these bytes in any case.
+    /// Returns the client ids of the replicas to disconnect. These replicas have more unsent bytes
+    /// than the hard limit, or have had more than the soft limit for longer than `soft_ms`. A limit
+    /// below the size of the backlog counts as that size, because the backlog keeps these bytes in
+    /// any case.
     pub fn over_limit(&mut self, now_ms: u64) -> Vec<u64> {
         self.give_up();
         let (end, kept) = self.backlog.as_ref().map_or((0, 0), |it| (it.end(), it.limit_bytes()));
@@ -493,8 +498,8 @@ impl Primary {
         over.map(|(&client, _)| client).collect()
     }
 
-    /// Returns true if the backlog has had no replica for `ttl_ms` and must be freed. Returns false
-    /// if `ttl_ms` is 0, and on a replica.
+    /// Returns true if no replica has been connected for `ttl_ms`, so that the backlog must be
+    /// freed. Returns false if `ttl_ms` is 0, and on a replica.
     pub fn is_backlog_due(&self, ttl_ms: u64, now_ms: u64) -> bool {
         let is_idle = ttl_ms > 0 && !self.is_following && self.replicas.is_empty() && self.backlog.is_some();
         let since = self.idle_since_ms.filter(|_| is_idle);

@@ -12,17 +12,17 @@ pub enum Phase {
     },
     /// The snapshot for the replica is being written or sent.
     ReceivesSnapshot,
-    /// The snapshot is sent with an end mark. The replication stream is sent only after the
-    /// replica's first acknowledgement. A replica looks for the mark at the end of the received
-    /// bytes, so nothing may follow it.
+    /// The snapshot was sent to the replica with an end mark. The replication stream is sent only
+    /// after the replica's first acknowledgement. A replica looks for the mark at the end of the
+    /// received bytes, so nothing may follow it.
     AwaitsAck,
     /// The replica has all data of its snapshot and receives the replication stream.
     Online,
     /// The whole snapshot is sent to a client that requested only a snapshot, not the replication
     /// stream.
     SnapshotSent,
-    /// The replica had more unsent bytes than its limit. The backlog keeps no bytes for it, and its
-    /// connection must be closed.
+    /// The replica had more unsent bytes than its output limit. The backlog keeps no bytes for it,
+    /// and its connection must be closed.
     OverLimit,
     /// The history whose replication stream the replica receives has ended or has a new ID. The
     /// backlog keeps no bytes for the replica, and its connection must be closed.
@@ -74,7 +74,7 @@ pub struct Replica {
     /// The last position of the change log up to which all changes are synced in the replica's
     /// append-only file.
     pub synced_position: u64,
-    /// The time of the last acknowledgement, in milliseconds of the caller's clock.
+    /// The time of the replica's last acknowledgement, in milliseconds of the caller's clock.
     pub acked_ms: u64,
     /// The time since which the replica has had more unsent bytes than the soft limit, in
     /// milliseconds; `None` while it has fewer.
@@ -99,7 +99,8 @@ impl Replica {
         }
     }
 
-    /// Returns true if the backlog must keep the bytes that were not sent to this replica yet.
+    /// Returns true if the backlog must keep the bytes of the replication stream that were not sent
+    /// to this replica yet.
     pub fn holds_backlog(&self) -> bool {
         match self.phase {
             Phase::AwaitsSnapshot { .. } | Phase::SnapshotSent | Phase::OverLimit | Phase::Outdated => false,
@@ -121,7 +122,8 @@ impl Replica {
         self.phase == Phase::Online
     }
 
-    /// Returns the address that the replica has announced, or else that of its connection.
+    /// Returns the address that the replica has announced, or else the IP address of its
+    /// connection.
     pub fn address(&self) -> String {
         match self.handshake.ip_address.is_empty() {
             true => self.peer_ip.clone(),

@@ -8,7 +8,7 @@ use resp::Span;
 /// The position of a request with respect to transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestPosition {
-    /// The request is outside a transaction.
+    /// The request of the append-only file is outside a transaction.
     Alone,
     /// The request is the MULTI that begins a transaction.
     Multi,
@@ -29,7 +29,8 @@ pub struct Annotation {
     pub requests_before: usize,
 }
 
-/// The location of a request of an append-only file in its batch.
+/// The location of a request in a batch of an append-only file: its bytes, its arguments and its
+/// offset in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) start: usize,
@@ -40,7 +41,8 @@ pub(super) struct Place {
 /// A batch of complete units of an append-only file, in the order of the file.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The memory of the batch; only the first `len_bytes` bytes are used.
+    /// The memory of the batch, with bytes of the append-only file; only its first `len_bytes`
+    /// bytes are used.
     pub(super) bytes: Vec<u8>,
     pub(super) len_bytes: usize,
     pub(super) file_offset: u64,
@@ -56,7 +58,7 @@ pub struct Request<'b> {
     /// Bytes of the batch that begin with the request. The spans of `args` are relative to the
     /// start of these bytes.
     pub bytes: &'b [u8],
-    /// The words of the request, one or more: the command's name and its arguments.
+    /// The name of the request's command and its arguments, one or more strings.
     pub args: &'b [Span],
     /// The start of the request in the file, in bytes.
     pub file_offset: u64,
@@ -77,7 +79,7 @@ impl<'b> Request<'b> {
 }
 
 impl Batch {
-    /// Returns the length of the batch in the append-only file, in bytes, including time
+    /// Returns the length of the batch in the append-only file, in bytes, including its time
     /// annotations.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
@@ -88,7 +90,8 @@ impl Batch {
         self.file_offset
     }
 
-    /// Returns the number of requests in the batch: 0 if it has only time annotations.
+    /// Returns the number of requests in the batch of an append-only file: 0 if it has only time
+    /// annotations.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -104,7 +107,7 @@ impl Batch {
         self.time_before_s
     }
 
-    /// Returns the time annotations of the batch.
+    /// Returns the time annotations of the batch, in the order of the append-only file.
     pub fn annotations(&self) -> &[Annotation] {
         &self.annotations
     }
@@ -128,8 +131,8 @@ impl Batch {
         (0..self.len()).map(|number| self.request(number))
     }
 
-    /// Returns the units of the batch, each as the range of its requests' numbers: one request, or
-    /// a transaction from MULTI to EXEC.
+    /// Returns the units (requests outside transactions, and transactions) of the batch, each as
+    /// the range of its requests' numbers: one request, or a transaction from MULTI to EXEC.
     pub fn units(&self) -> impl Iterator<Item = Range<usize>> {
         let mut start = 0;
         (0..self.len()).filter_map(move |number| match self.places[number].standing {
@@ -160,9 +163,9 @@ impl engine::replay::Requests for Batch {
 /// A position in a batch between two units (requests or transactions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The number of bytes of the batch before the position.
+    /// The number of bytes of the batch before the cut.
     pub len_bytes: usize,
-    /// The number of requests of the batch before the position.
+    /// The number of requests of the batch before the cut.
     pub requests: usize,
 }
 
@@ -200,7 +203,8 @@ impl Batch {
     }
 }
 
-/// Returns the offset of the end of the request whose last argument is `last`, after its line end.
+/// Returns the offset of the end of a request of an append-only file, after its last line end.
+/// `last` is its last argument.
 fn end_of(last: Span) -> usize {
     last.start as usize + last.len as usize + 2
 }

@@ -11,7 +11,7 @@ use crate::folder::FileError;
 pub enum AofError {
     /// The file has bytes that are not a request, or MULTI or EXEC where it is not permitted.
     Broken(Broken),
-    /// The file cannot be read.
+    /// The append-only file cannot be read: an error of the operating system.
     Reading(FileError),
 }
 
@@ -24,22 +24,22 @@ pub struct Broken {
     /// The length of the complete requests and transactions at the beginning of the file, in bytes.
     /// [`Reader`](super::reader::Reader) returned all of them before the error.
     pub good_len_bytes: u64,
-    /// The kind of the error.
+    /// The kind of the error in the append-only file.
     pub what: What,
 }
 
 /// The kinds of errors of a request in an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The request begins with this byte instead of `*`.
+    /// The request of the append-only file begins with this byte instead of `*`.
     FirstByte(u8),
-    /// The request has no arguments.
+    /// The request of the append-only file has no arguments, not even a command name.
     NoArguments,
-    /// A count or a length is invalid.
+    /// A number of arguments or a length of an argument is invalid.
     Protocol(ProtocolError),
     /// CR LF is missing after a count, a length or an argument.
     LineEnd,
-    /// A line that begins with `#` is too long.
+    /// An annotation, a line of the append-only file that begins with `#`, is too long.
     LongAnnotation,
     /// There is a MULTI inside a transaction.
     NestedMulti,

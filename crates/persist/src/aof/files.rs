@@ -14,15 +14,15 @@ use super::manifest::{
 };
 use crate::folder::{FileError, Folder, LogFile, create_temporary, keep_aside};
 
-/// The append-only files, according to the manifest in the folder.
+/// The files of one append-only file in their folder, as its manifest lists them.
 #[derive(Clone, Debug)]
 pub struct Files {
     name: String,
     manifest: Manifest,
     /// The text of the manifest that this process last read or wrote; `None` before that.
     text: Option<Vec<u8>>,
-    /// The names to which foreign manifests were renamed: those that this process has neither read
-    /// nor written.
+    /// The new names of foreign manifests that were renamed. A foreign manifest is one that this
+    /// process has neither read nor written.
     set_aside: Vec<String>,
 }
 
@@ -30,25 +30,29 @@ pub struct Files {
 /// the state of the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// No file: nothing has changed since the state of the base, or no file records the changes.
+    /// No incremental file: nothing has changed since the state of the base, or no file records the
+    /// changes.
     None,
-    /// The incremental file with number `seq` and those with higher numbers ([`Files::last_incr`]).
+    /// The incremental file with number `seq` and all files with higher numbers
+    /// ([`Files::last_incr`]).
     From {
         /// The number of the first incremental file that stays in use.
         seq: i64,
     },
-    /// The incremental file that is not in the manifest yet ([`Files::begin_unnamed_incr`]).
+    /// The incremental file that [`Files::begin_unnamed_incr`] created and that is not in the
+    /// manifest yet.
     Unnamed,
 }
 
-/// A new base, already complete under its name ([`Files::next_base`]).
+/// A new base file of the append-only file, already complete under the name of
+/// [`Files::next_base`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBase {
     /// The format of the base file.
     pub kind: BaseKind,
     /// The incremental files that hold the changes made after the state of the base.
     pub kept: Kept,
-    /// The current time, in Unix seconds, for the manifest.
+    /// The current time, in Unix seconds, which the manifest records for replaced files.
     pub now_s: i64,
     /// If a restore writes this base: the Unix time in seconds to which it restores the data;
     /// `None` otherwise. The base then replaces the files with later changes.
@@ -58,9 +62,9 @@ pub struct NewBase {
 /// The reason why the files of the append-only file cannot be determined.
 #[derive(Debug)]
 pub enum FilesError {
-    /// The manifest cannot be read.
+    /// The manifest of the append-only file cannot be read: an error of the operating system.
     FileError(FileError),
-    /// The manifest is invalid.
+    /// The manifest of the append-only file is invalid.
     Manifest(ManifestError),
 }
 
@@ -101,8 +105,9 @@ impl Files {
         Self { name: name.to_owned(), manifest, text: None, set_aside }
     }
 
-    /// Takes the names to which foreign manifests were renamed. A foreign manifest is one that this
-    /// process has neither read nor written, and that a new one has replaced.
+    /// Returns, and forgets, the new names to which foreign manifests were renamed. A foreign
+    /// manifest is one that this process has neither read nor written, and that a new one has
+    /// replaced.
     pub fn take_set_aside(&mut self) -> Vec<String> {
         std::mem::take(&mut self.set_aside)
     }
@@ -112,8 +117,8 @@ impl Files {
         &self.manifest
     }
 
-    /// Writes a new manifest in place of the current one. If another process has put a manifest
-    /// there, that one is renamed and kept.
+    /// Writes a new manifest of the append-only file, which replaces the current one. If another
+    /// process has put a manifest there, that one is renamed and kept.
     ///
     /// # Errors
     /// The current manifest stays in force. Exception: if only the last sync of the folder failed,
@@ -186,12 +191,13 @@ impl Files {
         Ok(file)
     }
 
-    /// Returns the number of the last incremental file; `None` if there is none.
+    /// Returns the number of the last incremental file of the append-only file; `None` if there is
+    /// none.
     pub fn last_incr(&self) -> Option<i64> {
         self.manifest.incr.last().map(|part| part.seq)
     }
 
-    /// Returns the name of the next base; no file has this name yet.
+    /// Returns a name for the next base file of the append-only file; no file has this name yet.
     pub fn next_base(&mut self, folder: &dyn Folder, kind: BaseKind) -> String {
         self.manifest.skip_unnamed_bases(&self.name, |name| folder.has(name));
         self.manifest.clone().replace_base(&self.name, kind, KeptIncrs::None).name.clone()

@@ -40,12 +40,12 @@ const LINE_LEN_BYTES_MAX: usize = 1024;
 /// The largest number of a file that is accepted, so that there is always a next one.
 const SEQ_MAX: i64 = 1 << 62;
 
-/// A file that the manifest names.
+/// A file of the append-only file, as one line of the manifest describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The name in the folder of the append-only file.
+    /// The name of the file in the folder of the append-only file.
     pub name: String,
-    /// The number among the files of its kind (base or incremental); never 0.
+    /// The sequence number of the file among the files of its kind (base or incremental); never 0.
     pub seq: i64,
     /// The replication offset at the beginning of the file, in bytes; `None` if it is unknown.
     pub start_offset: Option<i64>,
@@ -110,18 +110,19 @@ impl Part {
 pub enum BaseKind {
     /// A snapshot in RDB format: `aof-use-rdb-preamble yes`.
     Rdb,
-    /// Commands: `aof-use-rdb-preamble no`.
+    /// Commands in the format of the append-only file: `aof-use-rdb-preamble no`.
     Aof,
 }
 
 /// The incremental files that stay in use when a new base replaces the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptIncrs {
-    /// No file: nothing has changed since the new base, or no file records the changes.
+    /// No incremental file: nothing has changed since the new base, or no file records the changes.
     None,
-    /// The file that was begun at the moment of the new base's state, and later ones.
+    /// The incremental file that was begun at the moment of the new base's state, and all later
+    /// incremental files.
     From {
-        /// The number [`Part::seq`] of the first kept file.
+        /// The number [`Part::seq`] of the first incremental file that stays in use.
         seq: i64,
     },
 }
@@ -129,15 +130,16 @@ pub enum KeptIncrs {
 /// The files of an append-only file, as its manifest lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// The base, if there is one. It is loaded first.
+    /// The base file; `None` if there is none. It is loaded first.
     pub base: Option<Part>,
-    /// The files of earlier bases, newest generation first. They are not loaded and may be removed.
+    /// The files that a newer base has replaced, newest generation first. They are not loaded and
+    /// may be removed.
     pub history: Vec<Part>,
     /// The incremental files in the order in which they are loaded.
     pub incr: Vec<Part>,
-    /// The largest number of a base file so far.
+    /// The largest sequence number of a base file so far.
     base_seq: i64,
-    /// The number of the last incremental file; 0 before the first one.
+    /// The sequence number of the last incremental file; 0 before the first one.
     incr_seq: i64,
 }
 
@@ -150,7 +152,8 @@ pub struct Generation<'m> {
     pub incr: Vec<&'m Part>,
     /// True if a restore replaced the state to which the files of this generation lead.
     pub is_left_out: bool,
-    /// The time of that restore, in Unix seconds; `None` if there was none or it is unknown.
+    /// The time, in Unix seconds, of the restore that replaced this generation's state; `None` if
+    /// there was none or its time is unknown.
     pub replaced_s: Option<i64>,
 }
 
@@ -175,15 +178,15 @@ pub enum BaseTime {
 /// The files that lead to the data of a requested time, or the reason why there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen<'m> {
-    /// The files of this generation.
+    /// The files of this generation lead to the data of the requested time.
     Generation(Generation<'m>),
     /// No files: every base is later than the requested time.
     TooEarly {
         /// The time of the oldest base, in Unix seconds; `None` if there is no base.
         oldest_s: Option<i64>,
     },
-    /// No files: those written after the restore were removed, and those from before it lead to a
-    /// different state.
+    /// No files: the files written after the restore were removed, and those from before it lead to
+    /// a different state.
     BehindRestore {
         /// The time of the restore, in Unix seconds.
         restored_s: i64,
@@ -195,7 +198,7 @@ pub enum Chosen<'m> {
 /// A file of the append-only file that is loaded at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToLoad<'m> {
-    /// The manifest's line about the file.
+    /// The entry of the manifest for the file.
     pub part: &'m Part,
     /// True if the file is the base, which is loaded first.
     pub is_base: bool,
@@ -217,21 +220,22 @@ pub struct ManifestError {
 /// The kinds of errors of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManifestErrorKind {
-    /// The file is empty.
+    /// The manifest is empty.
     Empty,
-    /// A line is too long, contains a NUL, or is the last one and has no line end.
+    /// A line of the manifest is too long, contains a NUL, or is the last one and has no line end.
     LongLine,
-    /// A line does not consist of keys and values, or a required key is missing.
+    /// A line of the manifest does not consist of keys and values, or a required key is missing.
     Format,
-    /// A name is not a plain file name.
+    /// A name in the manifest is not a plain file name in the folder.
     Path,
-    /// A name is not UTF-8.
+    /// A file name in the manifest is not UTF-8.
     NameNotText,
-    /// There is a second base.
+    /// The manifest names a second base file.
     DuplicateBase,
-    /// The number of an incremental file is not above those before it.
+    /// The sequence number of an incremental file is not above that of the incremental files before
+    /// it.
     NonMonotonic,
-    /// A type other than `b`, `h` and `i`.
+    /// A type of file other than `b` (base), `h` (history) and `i` (incremental).
     UnknownType,
 }
 
@@ -281,7 +285,7 @@ pub fn temp_incr_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.incr")
 }
 
-/// The type of a file in the manifest: base, history or incremental.
+/// The type of a file in the manifest: base, history (replaced by a newer base) or incremental.
 #[derive(Clone, Copy)]
 enum Type {
     Base,
@@ -351,12 +355,14 @@ impl Manifest {
         self.base.is_none() && self.incr.is_empty()
     }
 
-    /// Returns the files to load (the base and the incremental files), in their order.
+    /// Returns the files of the manifest that are loaded, in order: the base, then the incremental
+    /// files.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.incr)
     }
 
-    /// Returns the files to load, in order; `lens_bytes` are their lengths in that order. O(files).
+    /// Returns the files to load, in order; `lens_bytes` are their lengths in bytes, in the same
+    /// order. O(files).
     pub fn to_load(&self, lens_bytes: &[u64]) -> Vec<ToLoad<'_>> {
         // A file is empty until the one before it is complete, so the one before it may be torn.
         let last = lens_bytes.iter().rposition(|&len_bytes| len_bytes > 0).unwrap_or(0);
@@ -444,7 +450,8 @@ impl Manifest {
         text
     }
 
-    /// Returns an entry for a new file: the first number above `seq` and 0 whose `name` is unused.
+    /// Returns a manifest entry for a new file. Its number is the first one above `seq` and 0 for
+    /// which the file name `name` is not in the manifest.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
@@ -459,8 +466,8 @@ impl Manifest {
     }
 
     /// Skips the numbers of bases whose files exist according to `has`, although the manifest does
-    /// not name them. So a file of another source, or of a crash, is never overwritten. O(skipped
-    /// files).
+    /// not name them. So a file that another program wrote, or that a crash left, is never
+    /// overwritten. O(skipped files).
     pub fn skip_unnamed_bases(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         // Names of the history count too: a file may exist after the number of a removed one.
         let is_taken = |file: String| has(&file) || self.names(&file);
@@ -477,7 +484,7 @@ impl Manifest {
         self.incr_seq = (self.incr_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
-    /// Returns true if the manifest names the file `file`.
+    /// Returns true if the manifest has an entry for the file named `file`.
     pub fn names(&self, file: &str) -> bool {
         self.parts().chain(&self.history).any(|part| part.name == file)
     }
@@ -547,7 +554,8 @@ impl Manifest {
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
     }
 
-    /// Returns the index of the first file that a restore replaced; the history's length if none.
+    /// Returns the index in the history of the first file that a restore replaced; the history's
+    /// length if there is none.
     fn left_out_from(&self) -> usize {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }
@@ -826,14 +834,15 @@ mod tests {
         assert_eq!(names, expected);
     }
 
-    /// Changes a manifest as a rewrite at this time does.
+    /// Changes a manifest as a rewrite of the append-only file at the time `now_s` does.
     fn rewrite(manifest: &mut Manifest, now_s: i64) {
         let seq = manifest.add_incr(NAME).seq;
         manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::From { seq });
         manifest.date_history(now_s);
     }
 
-    /// Changes a manifest as a restore does.
+    /// Changes a manifest as a restore of the data of `until_s` does; both times are in Unix
+    /// seconds.
     fn restore(manifest: &mut Manifest, until_s: i64, now_s: i64) {
         let replaced = manifest.parts().count();
         manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);
@@ -842,7 +851,7 @@ mod tests {
         manifest.note_restore(until_s, replaced);
     }
 
-    /// Formats each generation as one line, `base: incr incr`.
+    /// Formats each generation of the manifest as one line of file names, `base: incr incr`.
     fn stories(manifest: &Manifest) -> Vec<String> {
         let story = |of: &Generation<'_>| {
             let incr: Vec<String> = of.incr.iter().map(|part| part.seq.to_string()).collect();

@@ -74,7 +74,7 @@ struct Whole {
     annotations: usize,
 }
 
-/// The reason why reading an append-only file has ended: its end, or an error.
+/// The reason why a reader of an append-only file has stopped: the end of the file, or an error.
 enum Stop {
     End(End),
     Error(AofError),
@@ -93,8 +93,8 @@ pub struct Reader<S> {
     source: S,
     /// The size of a batch in bytes, which differs from [`BATCH_LEN_BYTES`] in tests only.
     batch_len_bytes: usize,
-    /// The batch being built. Its `len_bytes` counts the parsed bytes; `bytes` has the length of
-    /// its whole memory, including unused parts.
+    /// The batch of requests being built. Its `len_bytes` counts the parsed bytes; `bytes` has the
+    /// length of its whole memory, including unused parts.
     batch: Batch,
     /// The number of bytes of the batch's memory that were read from the file.
     filled: usize,
@@ -135,12 +135,13 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Sets another size of batches, so that short files are split too.
+    /// Sets another size of the batches, for tests: a short file is then split into several
+    /// batches.
     pub(crate) fn with_batch_len_bytes(self, batch_len_bytes: usize) -> Self {
         Self { batch_len_bytes, ..self }
     }
 
-    /// Takes the memory of `batch` to reuse it for a later batch.
+    /// Keeps the memory of a processed `batch` and reuses it for a later batch.
     pub fn recycle(&mut self, batch: Batch) {
         if self.spares.len() < SPARE_BATCHES_MAX && batch.bytes.len() <= 2 * self.batch_len_bytes {
             self.spares.push(batch);
@@ -190,7 +191,8 @@ impl<S: ByteSource> Reader<S> {
         self.batch.file_offset + self.whole.len_bytes as u64
     }
 
-    /// Parses the next request or annotation.
+    /// Parses the next request or annotation of the append-only file after those already in the
+    /// batch.
     #[inline]
     fn parse(&mut self) -> Result<Found, What> {
         let Batch { bytes, len_bytes, file_offset, spans, places, .. } = &mut self.batch;
@@ -231,7 +233,7 @@ impl<S: ByteSource> Reader<S> {
         Ok(Found::Request)
     }
 
-    /// Marks everything parsed so far as complete requests and transactions.
+    /// Records that everything parsed so far in the batch is complete requests and transactions.
     #[inline]
     fn set_whole(&mut self) {
         let Batch { len_bytes, places, spans, annotations, .. } = &self.batch;
@@ -448,7 +450,7 @@ mod tests {
     /// each request, (time, offset, requests before) of each annotation, and the end of the file.
     type Meaning = (Vec<(u64, RequestPosition, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
 
-    /// A source that returns at most this number of bytes per read.
+    /// A source of a file's bytes for tests that returns at most this number of bytes per read.
     struct Pieces<'b>(&'b [u8], usize);
 
     impl ByteSource for Pieces<'_> {
@@ -533,8 +535,8 @@ mod tests {
         (requests, annotations, end)
     }
 
-    /// Parses a file by the simplest possible code, as a reference for the reader: (requests,
-    /// annotations, end).
+    /// Parses an append-only file by the simplest possible code, as a reference for the reader:
+    /// (requests, annotations, end).
     fn twin(file: &[u8]) -> Meaning {
         let (mut requests, mut annotations) = (Vec::new(), Vec::new());
         let (mut at, mut good, mut multi) = (0, (0, 0, 0), None);
@@ -908,7 +910,7 @@ mod tests {
         assert_eq!((requests.len(), end), (1, Err(AofError::Reading(FileError("EIO".to_owned())))));
     }
 
-    /// Generates files that are mostly valid requests, some of them damaged.
+    /// Generates append-only files that are mostly valid requests, some of them damaged.
     fn files() -> impl Strategy<Value = Vec<u8>> {
         let arg = proptest::collection::vec(any::<u8>(), 0..12);
         let request = proptest::collection::vec(arg, 1..40).prop_map(|args| {

@@ -63,25 +63,26 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 /// The policy for syncs of the append-only file to the disk (`appendfsync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// The file is synced before the replies to its changes are sent.
+    /// The append-only file is synced before the replies to its changes are sent.
     Always,
-    /// The file is synced once a second.
+    /// The append-only file is synced once a second.
     EverySecond,
-    /// The operating system decides when the file is synced.
+    /// The operating system decides when the append-only file is synced.
     Never,
 }
 
-/// The setting that syncs of the append-only file take place or are suspended.
+/// The setting whether syncs of the append-only file take place or are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
-    /// Syncs take place according to the policy.
+    /// Syncs of the append-only file take place according to the policy.
     Done,
-    /// Syncs are suspended while a snapshot is written (`no-appendfsync-on-rewrite`).
+    /// Syncs of the append-only file are suspended while a snapshot is written
+    /// (`no-appendfsync-on-rewrite`).
     Resting,
 }
 
-/// The setting of `aof-timestamp-enabled`: the append-only file has time annotations between the
-/// changes, or none.
+/// The setting `aof-timestamp-enabled`: whether time annotations are written between the changes in
+/// the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// Time annotations are written to the append-only file.
@@ -90,10 +91,10 @@ pub enum Times {
     Left,
 }
 
-/// A moment, as the caller's monotonic clock and the Unix clock show it.
+/// A moment, given by both the caller's monotonic clock and the Unix clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// The time of a monotonic clock, in milliseconds.
+    /// The time of the caller's monotonic clock, in milliseconds.
     pub clock_ms: u64,
     /// The Unix time, in seconds.
     pub unix_s: i64,
@@ -174,7 +175,7 @@ struct Working {
     is_obsolete: bool,
 }
 
-/// The statistics of the writer of the append-only file, for INFO.
+/// The statistics of the writer of the append-only file, as INFO shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The length of the current incremental file in bytes, including pending bytes.
@@ -225,7 +226,7 @@ impl Appended {
     }
 }
 
-/// A write or sync of the append-only file that one thread performs outside the lock.
+/// A task for one thread, outside the lock: to cut, write or sync the append-only file.
 pub struct Job {
     file: Arc<dyn LogFile>,
     /// The length in bytes to which the file is cut before the write; `None` if it is not cut.
@@ -246,7 +247,7 @@ pub struct Done {
     synced: Option<Result<(), FileError>>,
 }
 
-/// The next step of the thread that runs the jobs.
+/// The next task of the thread that writes and syncs the append-only file outside the lock.
 pub enum Next {
     /// The thread must perform this job.
     Job(Job),
@@ -262,8 +263,8 @@ impl Job {
         self.units
     }
 
-    /// Cuts, writes and syncs the file, as the job requires; performs no step after one that
-    /// failed.
+    /// Cuts, writes and syncs the append-only file, as the job requires; performs no step after one
+    /// that failed.
     pub fn run(self) -> Done {
         let cut = self.cut.map_or(Ok(()), |len_bytes| self.file.cut(len_bytes));
         let written = match cut {
@@ -316,8 +317,9 @@ impl Writer {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Takes the next part of the change log: writes it to the file, or keeps it pending for a
-    /// [`Job`]. Called by the thread that merges the log. O(bytes).
+    /// Appends the next records of the change log: writes them to the append-only file, or keeps
+    /// them pending for a [`Job`]. Called by the thread that merges the threads' change logs.
+    /// O(bytes).
     pub fn append(&self, batch: &LogBatch<'_>, now: Moment) -> Appended {
         self.state().append(batch, now)
     }
@@ -334,9 +336,9 @@ impl Writer {
         self.state().syncs = syncs;
     }
 
-    /// Makes `file`, which is empty, the last file, to which later changes go. It gets no bytes
-    /// before the earlier files are complete and synced. Returns the final length of the previous
-    /// file, in bytes.
+    /// Makes the empty `file` the last incremental file, to which later changes are appended. It
+    /// gets no bytes before the earlier files are complete and synced. Returns the final length of
+    /// the previous file, in bytes.
     pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
         let mut state = self.state();
         let last = state.last();
@@ -354,8 +356,8 @@ impl Writer {
         self.state().base_is_in(file);
     }
 
-    /// Returns the positions and sizes that [`append`](Self::append) returns, without appending
-    /// anything.
+    /// Returns the log positions and sizes that [`append`](Self::append) returns, without appending
+    /// any changes.
     pub fn appended(&self, now: Moment) -> Appended {
         self.state().appended(now)
     }
@@ -366,7 +368,8 @@ impl Writer {
         self.state().next(now)
     }
 
-    /// Records the result of a [`Job`] and returns the positions that replies may show now.
+    /// Records the result of a [`Job`] and returns the log positions up to which replies may be
+    /// sent now.
     pub fn done(&self, done: Done, now: Moment) -> Appended {
         let appended = self.state().done(done, now);
         self.idle.notify_all();
@@ -392,8 +395,8 @@ impl Writer {
         result.and(damage)
     }
 
-    /// Appends a last line to the file and syncs it. Called after [`finish`](Self::finish) has
-    /// succeeded. If the write fails, the file stays unchanged.
+    /// Appends a last line to the append-only file and syncs it. Called after
+    /// [`finish`](Self::finish) has succeeded. If the write fails, the file stays unchanged.
     ///
     /// # Errors
     /// The line could not be written, or changes still wait to be written before it.
@@ -454,7 +457,8 @@ impl State {
         self.targets.iter().map(|target| target.pending.len()).sum()
     }
 
-    /// Returns the length that the last file will have when all pending bytes are written.
+    /// Returns the length, in bytes, that the last incremental file will have when all pending
+    /// bytes are written.
     fn last_len_bytes(&self) -> u64 {
         let last = self.targets.back().expect("there is a file");
         let working = self.working.filter(|working| self.targets.len() == 1 && !working.is_obsolete);
@@ -531,8 +535,8 @@ impl State {
         self.appended(now)
     }
 
-    /// Advances the positions past changes that are only recorded for replicas, not in the file, if
-    /// nothing before them is pending.
+    /// Advances the log positions of written and synced changes past records that are only for
+    /// replicas and not in the file. Does so only if nothing before them is pending.
     fn pass_over_others(&mut self) {
         let is_idle = self.working.is_none() && self.trouble.is_none() && self.targets.len() == 1;
         let last = self.last();
@@ -650,7 +654,7 @@ impl State {
         }
     }
 
-    /// Records that no pending bytes wait for a sync any more.
+    /// Records that no pending bytes wait any more for the end of a sync.
     fn lag_ends(&mut self) {
         self.lags_since_ms = None;
         self.is_delayed = false;
@@ -828,12 +832,12 @@ impl Target {
     }
 }
 
-/// The parts of one batch of the change log that are written to the file next. Records that concern
-/// only replicas divide a batch into short parts, so these are collected and written together. A
-/// single part is not copied.
+/// The parts of one batch of the change log that are written to the append-only file next. Records
+/// that concern only replicas divide a batch into short parts, so these are collected and written
+/// together. A single part is not copied.
 struct Gather<'t, 'p> {
     target: &'t mut Target,
-    /// The bytes that were pending for the file before the batch, then copied parts of the batch.
+    /// The bytes that were already pending for the file, followed by copied parts of the batch.
     gathered: Vec<u8>,
     /// A single part of the batch that is not copied; empty if there are gathered bytes.
     single: &'p [u8],
@@ -856,7 +860,7 @@ impl<'t, 'p> Gather<'t, 'p> {
         }
     }
 
-    /// Adds a part of the batch behind an earlier one.
+    /// Adds another part of the change log's batch after the parts added earlier.
     #[inline(never)]
     fn add_behind(&mut self, part: &'p [u8]) {
         if part.len().max(self.single.len()) >= OWN_WRITE_BYTES_MIN {
@@ -874,8 +878,8 @@ impl<'t, 'p> Gather<'t, 'p> {
         self.target.write_unless(&mut self.trouble, std::mem::take(&mut self.single));
     }
 
-    /// Writes all collected bytes to the file. Returns the error of a write, if there was one;
-    /// bytes that are not written become pending.
+    /// Writes all collected bytes to the append-only file. Returns the error of a write, if there
+    /// was one; bytes that are not written become pending.
     fn end(mut self) -> Option<FileError> {
         self.write();
         if self.trouble.is_none() && self.gathered.capacity() <= KEPT_BYTES_MAX {

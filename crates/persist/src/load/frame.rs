@@ -36,16 +36,16 @@ const FLAG_BLOCK_CHECKSUMS: u8 = 0b0001_0000;
 const FLAG_CONTENT_LEN: u8 = 0b0000_1000;
 const FLAG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
 const FLAGS_UNKNOWN: u8 = 0b1000_0011;
-/// The flag of a block that is not compressed.
+/// The bit in a block's length that marks a block as not compressed.
 const UNCOMPRESSED: u32 = 1 << 31;
-/// The maximum distance of a reference in a block, in bytes.
+/// The maximum distance to earlier content to which a compressed block may refer, in bytes.
 const WINDOW_LEN_BYTES: usize = 64 * 1024;
 /// The number of bytes that are read from the compressed file at a time.
 const READ_LEN_BYTES: usize = 64 * 1024;
 /// The maximum number of bytes to which one byte of a block expands.
 const EXPANSION_MAX: usize = 255;
 
-/// A reader that decompresses an LZ4 frame.
+/// A reader that decompresses the LZ4 frame of a compressed RDB file.
 pub(super) struct Frame<S> {
     source: S,
     checksums: Checksums,
@@ -148,7 +148,7 @@ impl<S: ByteSource> Frame<S> {
         self.flags & flag != 0 && self.checksums == Checksums::Compared
     }
 
-    /// Decompresses the next block, or reads the end of the frame.
+    /// Decompresses the next block of the LZ4 frame, or reads the end of the frame.
     fn next_block(&mut self) -> Result<(), LoadErrorKind> {
         let word = u32::from_le_bytes(self.array()?);
         if word == 0 {

@@ -10,7 +10,7 @@ use crate::rdb::{FormatError, Reader, Skipper, ValueType};
 
 /// A key of a batch with its location in the RDB file.
 pub struct Record<'b> {
-    /// The number of the key's database.
+    /// The number of the database that contains the key.
     pub db: usize,
     /// The offset in the file at which the key begins, with its attributes, in bytes.
     pub file_offset: u64,
@@ -24,13 +24,13 @@ pub struct Record<'b> {
     pub value: Result<Inspected, FormatError>,
 }
 
-/// The value of a key in a file.
+/// The value of a key in an RDB file, as tools show it.
 pub enum Inspected {
     /// A value that a server would load.
     Entry(KeyEntry),
     /// A collection without elements; the key would not exist.
     Empty,
-    /// A value of a module, which was not parsed.
+    /// A collection without elements; a server would not create the key.
     Module(ModuleId),
 }
 
@@ -57,7 +57,7 @@ pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl 
     }
 }
 
-/// Calls `each` with a key whose value belongs to a module.
+/// Calls `each` with a key of the RDB file whose value belongs to a module.
 fn inspect_module(
     bytes: &[u8],
     version: u16,
@@ -70,7 +70,7 @@ fn inspect_module(
 /// Returns the name of the key that is encoded at the start of `bytes`, in this version of the
 /// format. `None` if the encoding is broken or incomplete. O(name).
 pub fn key_name(bytes: &[u8], version: u16) -> Option<Vec<u8>> {
-    /// A factor greater than any possible compression.
+    /// A bound greater than any possible ratio of uncompressed to compressed length.
     const EXPANSION_MAX: u64 = 1024;
     let mut skipper = Skipper::new(bytes, 0);
     skip_attributes(&mut skipper, version).ok()?;

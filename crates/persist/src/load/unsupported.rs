@@ -8,11 +8,11 @@ use crate::rdb::ModuleId;
 /// The treatment of unsupported content in an RDB file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// The file is rejected at the unsupported content.
+    /// The RDB file is rejected at its first unsupported content.
     Refused,
-    /// The unsupported content is skipped and counted.
+    /// The unsupported content of the RDB file is skipped and counted.
     Skipped,
-    /// The unsupported content is returned. Its keys are in batches:
+    /// The unsupported content of the RDB file is returned. Its keys are in batches:
     /// [`inspect_batch`](super::inspect_batch) returns them, but
     /// [`decode_batch`](super::decode_batch) rejects them. Data of modules outside keys is
     /// [`Part::Module`](super::Part::Module). The file is rejected if it has other unsupported
@@ -50,7 +50,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The numbers of skipped unsupported items of each kind.
+/// The number of skipped items of an RDB file for each kind of unsupported content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped(BTreeMap<Feature, u64>);
 

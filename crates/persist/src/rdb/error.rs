@@ -8,32 +8,32 @@ use structures::vector::ImageError;
 
 use super::module_id::ModuleId;
 
-/// The error of a source that has fewer bytes left than required.
+/// The error of a source of RDB bytes that has fewer bytes left than required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndOfInput;
 
-/// The error for bytes that are not a value, with its position.
+/// The error for bytes that are not a value in RDB format, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatError {
     /// The offset in the file at which the error was found, in bytes. For a broken string it is the
     /// string's end; inside compressed data it is inexact.
     pub file_offset: u64,
-    /// The kind of the error.
+    /// The kind of the error in the RDB format.
     pub kind: FormatErrorKind,
 }
 
 /// The kinds of errors in a value of the RDB format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatErrorKind {
-    /// The bytes end before the value does.
+    /// The bytes end before the end of the value.
     EndOfInput,
-    /// The type is unknown, or does not exist in this version of the format.
+    /// The number of the value's type is unknown, or does not exist in this version of the format.
     UnknownType(u8),
     /// There is a string encoding in place of a length, or the length has invalid bits.
     BrokenLength,
-    /// The encoding of a string is unknown.
+    /// The encoding of a string in the RDB format is unknown.
     UnknownStringEncoding(u8),
-    /// The length of a string is above the limit.
+    /// The length of a string in the RDB format is above the limit.
     StringTooLong,
     /// The content of a compressed string does not have the stated length.
     BrokenCompression,
@@ -45,13 +45,13 @@ pub enum FormatErrorKind {
     BrokenZiplist,
     /// A zipmap is broken.
     BrokenZipmap,
-    /// A node of a list has an unknown kind.
+    /// A node of a list in the RDB format has an unknown kind.
     UnknownNode,
     /// A node of a list that is one string has an empty string.
     EmptyNode,
     /// A member or field occurs twice.
     Duplicate,
-    /// A score is not a number.
+    /// The score of a sorted set's member is not a number.
     Score,
     /// A collection has no elements. A server has no empty collections.
     Empty,
@@ -62,7 +62,7 @@ pub enum FormatErrorKind {
     /// A consumer group occurs twice, or its pending entries are not the same as those of its
     /// consumers.
     BrokenGroup,
-    /// There are bytes after the value.
+    /// There are more bytes after the end of the value.
     TrailingBytes,
     /// The expiry time of a hash's field is invalid.
     FieldExpiry,
@@ -72,15 +72,16 @@ pub enum FormatErrorKind {
     BrokenFieldNames,
     /// Shared field names take more memory than one file may use.
     TooManyFieldNames,
-    /// A command among the keys is invalid.
+    /// A command among the keys of the RDB file (Valkey writes such commands) is invalid.
     BrokenCommand,
-    /// The items of a vector set do not have the required layout, or are out of range.
+    /// The items of a vector set in RDB format do not have the required layout, or are out of
+    /// range.
     BrokenVectorSet,
-    /// A node of a vector set is invalid.
+    /// A node of a vector set in RDB format is invalid.
     BrokenVector(ImageError),
-    /// The value belongs to a module that is not supported.
+    /// The value belongs to a Redis module that is not supported.
     UnknownModule(ModuleId),
-    /// A hash refers to shared field names that do not precede it.
+    /// A hash refers to shared field names that do not precede it in the RDB file.
     UnknownFieldNames(u64),
 }
 

@@ -22,7 +22,7 @@ pub enum FileVersion {
 }
 
 impl FileVersion {
-    /// Returns the number of the version, as files contain it.
+    /// Returns the number of this version of the RDB format, as files contain it.
     pub fn number(self) -> u16 {
         match self {
             FileVersion::Redis5 => 9,
@@ -33,29 +33,30 @@ impl FileVersion {
         }
     }
 
-    /// Returns true if the version supports fields of hashes that expire.
+    /// Returns true if this version of the RDB format supports fields of hashes that expire.
     pub fn has_field_deadlines(self) -> bool {
         self >= FileVersion::Redis7Dot4
     }
 
-    /// Returns true if servers that read the version may know vector sets: Redis 8.0 writes version
+    /// Returns true if servers that read this version of the RDB format may know vector sets: Redis 8.0 writes version
     /// 12. Valkey has no vector sets.
     pub fn has_vector_sets(self) -> bool {
         self == FileVersion::Redis7Dot4
     }
 
-    /// Returns true if the version has libraries of functions.
+    /// Returns true if this version of the RDB format has libraries of functions.
     pub fn has_functions(self) -> bool {
         self >= FileVersion::Redis7
     }
 
-    /// Returns true if the version has listpacks for hashes, sorted sets and lists.
+    /// Returns true if this version of the RDB format has listpacks for hashes, sorted sets and
+    /// lists.
     fn has_listpacks(self) -> bool {
         self >= FileVersion::Redis7
     }
 
-    /// Returns the type as which a value is written. A hash whose fields expire gets a type of
-    /// Redis 7.4 even if the version does not support such fields
+    /// Returns the RDB type as which a value is written in this version. A hash whose fields expire
+    /// gets a type of Redis 7.4 even if the version does not support such fields
     /// ([`has_field_deadlines`](Self::has_field_deadlines)). The same holds for vector sets
     /// ([`has_vector_sets`](Self::has_vector_sets)). O(1); O(n) for such a hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
@@ -82,12 +83,12 @@ impl FileVersion {
         }
     }
 
-    /// Returns the type as which this version writes lists.
+    /// Returns the RDB type as which this version of the format writes lists.
     pub(super) fn list_type(self) -> ValueType {
         if self.has_listpacks() { ValueType::ListQuicklist2 } else { ValueType::ListQuicklist }
     }
 
-    /// Returns the type as which this version writes streams.
+    /// Returns the RDB type as which this version of the format writes streams.
     pub(super) fn stream_type(self) -> ValueType {
         match self {
             FileVersion::Redis5 => ValueType::StreamListpacks,
@@ -96,7 +97,8 @@ impl FileVersion {
         }
     }
 
-    /// Returns the type as which this version writes hashes whose fields expire, field by field.
+    /// Returns the RDB type as which this version of the format writes hashes whose fields expire,
+    /// field by field.
     pub(super) fn timed_hash_type(self) -> ValueType {
         if self == FileVersion::Valkey9 { ValueType::HashValkey } else { ValueType::HashMetadata }
     }

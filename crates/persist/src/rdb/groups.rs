@@ -29,7 +29,8 @@ struct Unowned {
     taken: bool,
 }
 
-/// Reads the consumer groups of `stream`, whose entries and counters were read before.
+/// Reads the consumer groups of `stream` from an RDB source, after the stream's entries and
+/// counters.
 pub(super) fn read<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -110,8 +111,8 @@ fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, Forma
 /// The stored time that means that a consumer was never active.
 const NEVER_MS: i64 = -1;
 
-/// Writes the consumer groups of a stream in the form of `kind`, [`ValueType::StreamListpacks`] to
-/// [`ValueType::StreamListpacks3`].
+/// Writes the consumer groups of a stream in the layout of the RDB type `kind`,
+/// [`ValueType::StreamListpacks`] to [`ValueType::StreamListpacks3`].
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     writer.length(stream.groups().len() as u64);
     for group in stream.groups() {

@@ -24,14 +24,14 @@ use super::templates::{FieldNames, Templates};
 use super::value_type::ValueType;
 use super::ziplist::{Ziplist, Zipmap};
 
-/// A hash that is being read, filled field by field.
+/// A hash that is being read from the RDB format, field by field.
 struct Filling<'r> {
     hash: Hash,
     rules: &'r Rules<'r>,
 }
 
 impl<'r> Filling<'r> {
-    /// Creates an empty hash into which `count` fields will be read.
+    /// Creates an empty hash into which `count` fields will be read from the RDB format.
     fn new(count: u64, rules: &'r Rules<'r>) -> Self {
         let mut hash = Hash::new();
         hash.expect(usize::try_from(count).unwrap_or(usize::MAX), &rules.hash, rules.hasher);
@@ -48,7 +48,7 @@ impl<'r> Filling<'r> {
     }
 }
 
-/// Reads a hash that is stored as a count, then each field with its value.
+/// Reads a hash that is stored in the RDB format as a count, then each field with its value.
 pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let count = reader.length()?;
     let mut filling = Filling::new(count, rules);
@@ -74,15 +74,16 @@ const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
 /// The value that means no deadline, in the form [`Deadlines::Behind`].
 const NO_DEADLINE_MS: i64 = -1;
 
-/// The forms in which the deadline (expiry) of a hash field is stored.
+/// The layouts in which the RDB format stores the deadline (expiry) of a hash field.
 #[derive(Clone, Copy)]
 pub(super) enum Deadlines {
-    /// Each deadline before its field, in milliseconds after the earliest deadline, which precedes
-    /// all fields.
+    /// Each deadline of a field is stored before the field, in milliseconds after the earliest
+    /// deadline, which precedes all fields.
     FromEarliest,
-    /// Each deadline before its field, in Unix milliseconds.
+    /// Each deadline of a field is stored before the field, in Unix milliseconds.
     Absolute,
-    /// Each deadline after the value of its field, as eight bytes, in Unix milliseconds.
+    /// Each deadline of a field is stored after the field's value, as eight bytes, in Unix
+    /// milliseconds.
     Behind,
 }
 
@@ -172,7 +173,8 @@ pub(crate) fn read_shared_names<S: Source>(
     if is_good { Ok(()) } else { Err(reader.error(FormatErrorKind::BrokenFieldNames)) }
 }
 
-/// Reads the field names that precede their values: in a listpack, or one by one.
+/// Reads the field names of a hash that precede their values in the RDB format: in a listpack, or
+/// one by one.
 fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatError> {
     let mut names = FieldNames::default();
     match reader.length()? {
@@ -188,8 +190,8 @@ fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatErr
     Ok(names)
 }
 
-/// Reads a hash: its field names, then a listpack whose first element is an unused number, followed
-/// by the values.
+/// Reads a hash: its field names, then a listpack whose first element is an unused number and whose
+/// other elements are the values.
 pub(super) fn read_template_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -202,7 +204,8 @@ pub(super) fn read_template_listpack<S: Source>(
     fill_from_listpack(&names, &pack, reader, rules)
 }
 
-/// Reads a hash from a listpack: the number of a list of shared field names, then the values.
+/// Reads a hash from a listpack: the number of a list of shared field names, then the values in the
+/// order of these names.
 pub(super) fn read_template_listpack_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -311,7 +314,7 @@ fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
     hash.fields().filter_map(|field| field.deadline_ms).min()
 }
 
-/// Returns the type as which a hash is written if every type of Redis is permitted.
+/// Returns the RDB type as which a hash is written if every type of Redis is permitted.
 pub(super) fn type_of(hash: &Hash) -> ValueType {
     match (earliest_deadline_ms(hash), hash.as_timed_listpack()) {
         (Some(_), Some(_)) => ValueType::HashListpackEx,
@@ -322,7 +325,8 @@ pub(super) fn type_of(hash: &Hash) -> ValueType {
     }
 }
 
-/// Writes a hash as `kind`: the type of [`type_of`], or a type that stores the fields one by one.
+/// Writes a hash as the RDB type `kind`: the type of [`type_of`], or a type that stores the fields
+/// one by one.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Hash) {
     let deadlines = match kind {
         ValueType::HashMetadata | ValueType::HashListpackEx => {
@@ -348,7 +352,7 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Has
     }
 }
 
-/// The form in which the deadlines of a hash's fields are written.
+/// The layout in which the deadlines of a hash's fields are written in the RDB format.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WrittenDeadlines {
     /// No deadlines of fields are written.

@@ -13,12 +13,12 @@ use super::source::{Reader, Source};
 use super::value_type::ValueType;
 use super::ziplist::{self, TooLong, Ziplist};
 
-/// The code of a list's node that is one string.
+/// The code of a list's node in the RDB format that is one long string.
 const PLAIN: u64 = 1;
-/// The code of a list's node that is a listpack.
+/// The code of a list's node in the RDB format that is a listpack.
 const PACKED: u64 = 2;
 
-/// Reads a list that is stored as a count and its elements one by one.
+/// Reads a list that is stored in the RDB format as a count and its elements one by one.
 pub(super) fn read_elements<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -30,7 +30,8 @@ pub(super) fn read_elements<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Reads a list of `count` ziplists. Each becomes a node, as in Redis.
+/// Reads a list that is stored in the RDB format as `count` ziplists. Each becomes a node of the
+/// list, as in Redis.
 pub(super) fn read_ziplists<S: Source>(
     count: u64,
     reader: &mut Reader<S>,
@@ -50,8 +51,8 @@ pub(super) fn read_ziplists<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Appends a listpack as a node. If the listpack is over `limit`, its elements are appended one by
-/// one instead.
+/// Appends a listpack to a list as a node. If the listpack is over `limit`, its elements are
+/// appended one by one instead.
 fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     if limit.allows_listpack(pack.len_bytes(), pack.len()) {
         list.push_listpack(pack);
@@ -60,7 +61,7 @@ fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     }
 }
 
-/// Reads a list that is stored as a count and its nodes one by one.
+/// Reads a list that is stored in the RDB format as a count and its nodes one by one.
 pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<List, FormatError> {
     let limit = rules.list.node();
     let mut list = Quicklist::new(limit);
@@ -112,7 +113,7 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, list: &Lis
     }
 }
 
-/// Writes a node of a list of type `kind`; see [`write`].
+/// Writes a node of a list in the RDB format of the type `kind`; see [`write`].
 pub(super) fn write_node<S: Sink>(
     kind: ValueType,
     writer: &mut Writer<S>,

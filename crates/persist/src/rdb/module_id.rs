@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The characters of names, by their numbers of six bits.
+/// The characters of module type names, indexed by the six bits that encode each.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// The name of a module's type in a file: nine characters of an alphabet of 64, and a version.
@@ -10,10 +10,10 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 pub struct ModuleId(pub u64);
 
 impl ModuleId {
-    /// The type of vector sets, version 0: that of Redis 8.
+    /// The module type of vector sets in Redis 8, in version 0.
     pub const VECTOR_SET: Self = Self::new(b"vectorset");
 
-    /// Returns the type with this name, version 0.
+    /// Returns the id of the module type with this name, in version 0.
     ///
     /// # Panics
     /// If a character is not in the alphabet.
@@ -30,7 +30,7 @@ impl ModuleId {
         Self(number << 10)
     }
 
-    /// Returns the version of the module's own format.
+    /// Returns the version of the module's own format, which the id of the type contains.
     pub fn version(self) -> u16 {
         (self.0 & 0x3FF) as u16
     }

@@ -47,17 +47,17 @@ pub(crate) mod opcode {
     pub const END: u8 = 255;
 }
 
-/// The part of a key's access clock (LRU or LFU) that is written to the file.
+/// The part of a key's access clock (LRU or LFU) that is written to the RDB file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// Neither the idle time nor the counter is written.
+    /// Neither the idle time nor the LFU counter of a key is written.
     None,
-    /// The idle time is written, computed with a 24-bit clock in seconds.
+    /// The idle time of a key is written, computed with a 24-bit clock in seconds.
     Idle {
-        /// The current time of the 24-bit clock, in seconds.
+        /// The current time of that 24-bit clock, in seconds.
         clock_s: u32,
     },
-    /// The counter of LFU is written.
+    /// The LFU counter of a key's use is written.
     Frequency,
 }
 
@@ -74,9 +74,9 @@ pub struct Encoder {
     writer: Writer<Vec<u8>>,
     version: FileVersion,
     usage: Usage,
-    /// The type of the value that is written in pieces.
+    /// The RDB type of the value that is being written in pieces.
     big_kind: ValueType,
-    /// The form of the field deadlines, if the value written in pieces is a hash.
+    /// The layout of the deadlines of fields, if the value written in pieces is a hash.
     deadlines: WrittenDeadlines,
     too_long: Option<TooLong>,
 }
@@ -94,8 +94,8 @@ impl Encoder {
         }
     }
 
-    /// Returns the error if a value was too long for this version of the format. In this case the
-    /// written bytes must not be used.
+    /// Returns the error of a value that was too long for this version of the RDB format; `None` if
+    /// all fitted. After such an error the written bytes must not be used.
     pub fn too_long(&self) -> Option<TooLong> {
         self.too_long
     }
@@ -105,7 +105,7 @@ impl Encoder {
         self.writer.compressor_memory_usage() + self.buffer().capacity()
     }
 
-    /// Borrows the written bytes, which the caller may take.
+    /// Borrows the encoded bytes of the RDB file, which the caller may remove from the buffer.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.writer.sink_mut()
     }
@@ -114,7 +114,7 @@ impl Encoder {
         self.buffer().put(&[opcode]);
     }
 
-    /// Writes the magic and the version of the format.
+    /// Writes the magic and the version of the RDB format, the beginning of the file.
     pub fn magic(&mut self) {
         let version = self.version.number();
         let magic = if version >= VALKEY_VERSION {
@@ -125,7 +125,8 @@ impl Encoder {
         self.writer.raw(magic.as_bytes());
     }
 
-    /// Writes a fact about the file or the server (AUX field).
+    /// Writes an AUX field of the RDB file: a name and a value that describe the file or the
+    /// server.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.opcode(opcode::AUX);
         self.writer.string(name);
@@ -138,7 +139,7 @@ impl Encoder {
         self.writer.string(source);
     }
 
-    /// Selects the database of the following keys.
+    /// Writes the number of the database to which the following keys belong.
     pub fn select_db(&mut self, db: usize) {
         self.opcode(opcode::SELECT_DB);
         self.writer.length(db as u64);
@@ -151,13 +152,13 @@ impl Encoder {
         self.writer.length(expires as u64);
     }
 
-    /// Writes the mark that ends the content. The checksum of all bytes up to this mark must
-    /// follow.
+    /// Writes the mark that ends the RDB file's keys. The checksum of all bytes up to this mark
+    /// must follow.
     pub fn end(&mut self) {
         self.opcode(opcode::END);
     }
 
-    /// Writes a key with its expiry, access clock and value. O(bytes).
+    /// Writes a key with its expiry, access clock and value to the RDB file. O(bytes).
     pub fn entry(&mut self, entry: &KeyEntry) {
         let value = entry.view();
         let kind = self.version.type_of(&value);

@@ -18,12 +18,12 @@ pub struct Rules<'a> {
     pub hash: PackLimits,
     /// The limits above which packed sorted sets are unpacked.
     pub zset: PackLimits,
-    /// The limits above which a stream begins a new node.
+    /// The limits of a stream's node (entries, bytes), above which a new node begins.
     pub stream: StreamLimits,
     /// The maximum length of a string, in bytes.
     pub string_len_bytes_max: u64,
-    /// The payload versions that are accepted.
+    /// The versions of the RDB format that are accepted in DUMP payloads.
     pub versions: VersionCheck,
-    /// True if checksums of payloads are ignored, for tests with damaged data.
+    /// True if the checksums of DUMP payloads are ignored, for tests with damaged data.
     pub skips_checksums: bool,
 }

@@ -8,7 +8,7 @@ use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 use super::value_type::ValueType;
 
-/// Reads a set that is stored as a count and its members one by one.
+/// Reads a set that is stored in the RDB format as a count and its members one by one.
 pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     let mut set = Set::new();
     let count = reader.length()?;
@@ -28,12 +28,12 @@ pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>)
     Ok(set)
 }
 
-/// Reads a set of integers that is stored as an intset.
+/// Reads a set of integers that is stored in the RDB format as an intset.
 pub(super) fn read_intset<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     Ok(Set::from_intset(reader.intset()?, &rules.set, rules.hasher))
 }
 
-/// Reads a set that is stored as one listpack of members.
+/// Reads a set that is stored in the RDB format as one listpack of members.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -42,7 +42,7 @@ pub(super) fn read_listpack<S: Source>(
     Set::from_listpack(pack, &rules.set, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Returns the type as which a set is written if every type is permitted.
+/// Returns the RDB type as which a set is written if every type is permitted.
 pub(super) fn type_of(set: &Set) -> ValueType {
     match set.view() {
         SetView::Ints(_) => ValueType::SetIntset,
@@ -51,7 +51,7 @@ pub(super) fn type_of(set: &Set) -> ValueType {
     }
 }
 
-/// Writes a set as `kind`: the type of [`type_of`], or [`ValueType::Set`].
+/// Writes a set as the RDB type `kind`: the type of [`type_of`], or [`ValueType::Set`].
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, set: &Set) {
     match set.view() {
         SetView::Ints(ints) if kind == ValueType::SetIntset => writer.blob(ints.as_bytes()),

@@ -4,8 +4,8 @@ use stdx::number::parse_i64;
 use structures::listpack::element::Element;
 use structures::lzf::Compressor;
 
-/// A destination of the bytes of a value or file. A sink that can fail records the failure and
-/// ignores further bytes; its owner checks for a failure at the end.
+/// A destination of the bytes of a value or file in RDB format. A sink that can fail records the
+/// failure and ignores further bytes; its owner checks for a failure at the end.
 pub trait Sink {
     /// Appends `bytes` to the destination; ignores them after a failure.
     fn put(&mut self, bytes: &[u8]);
@@ -50,7 +50,7 @@ impl<S: Sink> Writer<S> {
         Self { sink, compressor }
     }
 
-    /// Ends the writing and returns the sink with all bytes.
+    /// Ends writing in the RDB format and returns the sink, which has all the bytes.
     pub fn into_sink(self) -> S {
         self.sink
     }
@@ -60,7 +60,7 @@ impl<S: Sink> Writer<S> {
         self.compressor.as_ref().map_or(0, Compressor::memory_usage)
     }
 
-    /// Borrows the sink, so that its bytes can be taken.
+    /// Borrows the sink of the RDB bytes, so that the caller can take the bytes.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }
@@ -121,7 +121,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes the text of an element of a packed structure (such as a listpack), as a string.
+    /// Writes an element of a packed structure (such as a listpack) as a string of the RDB format.
     pub fn element(&mut self, element: Element<'_>) {
         match element {
             Element::Int(number) => self.integer(number),

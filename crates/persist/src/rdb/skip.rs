@@ -9,15 +9,15 @@ use super::templates::Templates;
 /// The reason why the end of an encoded value was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unskipped {
-    /// The value continues after the bytes in memory, so more bytes are needed.
+    /// The encoded value continues after the bytes in memory, so more bytes are needed.
     Short,
-    /// The bytes are not a valid value, for this reason.
+    /// The bytes are not a valid value of the RDB format, for this reason.
     Broken(FormatErrorKind),
 }
 
 use Unskipped::{Broken, Short};
 
-/// A cursor in a byte slice that moves past values without decoding them.
+/// A cursor in RDB bytes that moves past values without decoding them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Skipper<'b> {
     bytes: &'b [u8],
@@ -35,7 +35,7 @@ impl<'b> Skipper<'b> {
         Self { bytes, at }
     }
 
-    /// Returns the index of the next byte in the slice.
+    /// Returns the index in the slice of the next byte to be skipped.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -150,7 +150,7 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// Skips a hash whose fields expire, or one with paths, in the form of Valkey.
+    /// Skips a hash in the RDB layout of Valkey: one whose fields expire, or one with paths.
     fn hash_of_valkey(&mut self, kind: u8) -> Result<(), Unskipped> {
         self.counted(|it| {
             it.string()?;
@@ -162,8 +162,8 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// Skips a hash whose fields expire, in the form of Redis. From the release of 7.4 on, the
-    /// earliest deadline precedes the fields.
+    /// Skips a hash whose fields expire, in the RDB layout of Redis. From the release of 7.4 on,
+    /// the earliest deadline precedes the fields.
     fn timed_hash(&mut self, kind: u8) -> Result<(), Unskipped> {
         if kind >= 24 {
             self.take(8)?;
@@ -215,8 +215,8 @@ impl<'b> Skipper<'b> {
         Ok(count)
     }
 
-    /// Skips an array: a count of elements, perhaps an index, and the index, kind and value of each
-    /// element.
+    /// Skips a value of Redis' type array: a count of elements, perhaps an index, and the index,
+    /// kind and value of each element.
     fn array(&mut self) -> Result<(), Unskipped> {
         let count = self.length()?;
         match self.length()? {
@@ -240,8 +240,8 @@ impl<'b> Skipper<'b> {
         self.strings(1)
     }
 
-    /// Skips a command in the form of the client protocol. Returns the ranges of its first two
-    /// words in the slice.
+    /// Skips a command in an RDB file of Valkey, encoded as in the client protocol. Returns the
+    /// ranges in the slice of the command's name and first argument.
     pub fn command(&mut self) -> Result<[(usize, usize); 2], Unskipped> {
         let mut places = [(0, 0); 2];
         for at in 0..self.header(b'*')? {
@@ -278,7 +278,8 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// Skips the metadata of modules for a key: for each class, its number and its items.
+    /// Skips the metadata that modules store for a key of the RDB file: for each class, its number
+    /// and its items.
     pub fn key_metadata(&mut self) -> Result<(), Unskipped> {
         self.counted(|it| {
             it.take(4)?;
@@ -286,13 +287,13 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// Skips the data of a module: its number, then its items.
+    /// Skips a module's data outside keys: the number of its type, then its items.
     pub fn module(&mut self) -> Result<(), Unskipped> {
         self.length()?;
         self.module_items()
     }
 
-    /// Skips the items of a module, including the end mark.
+    /// Skips the items of a module's value or data, including the end mark.
     pub fn module_items(&mut self) -> Result<(), Unskipped> {
         loop {
             match self.length()? {

@@ -10,10 +10,10 @@ use super::STRING_LEN_BYTES_MAX;
 use super::error::{EndOfInput, FormatError, FormatErrorKind};
 use super::skip::{Skipper, Unskipped};
 
-/// A source of the bytes of a value or file. A source that can fail (a file) ends at the failure,
-/// and stores the reason for its owner.
+/// A source of the bytes of a value or file in RDB format. A source that can fail (a file) ends at
+/// the failure, and stores the reason for its owner.
 pub trait Source {
-    /// Fills all of `buffer`.
+    /// Fills all of `buffer` with the next bytes.
     ///
     /// # Errors
     /// If fewer bytes are left.
@@ -42,15 +42,16 @@ pub struct Reader<S> {
     string_len_bytes_max: u64,
 }
 
-/// A length, or the special encoding of a string, which is stored in its place.
+/// A length in the RDB format, or the special encoding of a string, which is stored in place of a
+/// length.
 enum Length {
     Plain(u64),
     Encoded(u8),
 }
 
 impl<S: Source> Reader<S> {
-    /// Creates a reader of `source`, whose first byte is at `file_offset`. It rejects strings
-    /// longer than `string_len_bytes_max`.
+    /// Creates a reader of the RDB bytes of `source`, whose first byte is at `file_offset` of the
+    /// file. It rejects strings longer than `string_len_bytes_max`.
     pub fn new(source: S, file_offset: u64, string_len_bytes_max: u64) -> Self {
         let string_len_bytes_max = string_len_bytes_max.min(STRING_LEN_BYTES_MAX);
         Self { source, offset: file_offset, string_len_bytes_max }
@@ -61,8 +62,8 @@ impl<S: Source> Reader<S> {
         self.offset
     }
 
-    /// Ends the reading and returns the source, from which the content after the values can be
-    /// read.
+    /// Ends reading in the RDB format and returns the source, from which the content after the
+    /// values can be read.
     pub fn into_source(self) -> S {
         self.source
     }
@@ -117,7 +118,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// Reads a string in any encoding: unchanged, as a number, or compressed.
+    /// Reads a string in any encoding of the RDB format: unchanged, as a number, or compressed.
     pub fn string(&mut self) -> Result<Vec<u8>, FormatError> {
         let text = |number: i64| number.to_string().into_bytes();
         match self.length_or_encoding()? {
@@ -168,7 +169,7 @@ impl<S: Source> Reader<S> {
 }
 
 impl<'b> Reader<&'b [u8]> {
-    /// Returns true if all bytes of the slice were read.
+    /// Returns true if the reader has read all bytes of its slice.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.source.is_empty()
@@ -208,7 +209,7 @@ impl<'b> Reader<&'b [u8]> {
         lzf::decompress(compressed, len).ok_or(self.error(FormatErrorKind::BrokenCompression))
     }
 
-    /// Moves past the value whose end `skip` finds, without decoding it.
+    /// Moves past the RDB value whose end `skip` finds, without decoding it.
     pub(crate) fn skip_with(
         &mut self,
         skip: impl FnOnce(&mut Skipper<'_>) -> Result<(), Unskipped>,

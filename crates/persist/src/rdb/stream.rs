@@ -34,12 +34,12 @@ const NODE_ENTRIES_MAX: usize = 100;
 /// The length of a node's listpack from which no further entry is added, in bytes.
 const NODE_BYTES_MAX: usize = 4096;
 
-/// The flag of a deleted entry.
+/// The flag, in a stored stream node, of a deleted entry.
 const DELETED: i64 = 1;
-/// The flag of an entry that has the fields of its node.
+/// The flag, in a stored stream node, of an entry that has the same field names as the node.
 const SAME_FIELDS: i64 = 2;
 
-/// Reads a stream that is stored as the value type `kind`.
+/// Reads a stream that is stored in the RDB format as the value type `kind`.
 pub(super) fn read<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -74,7 +74,8 @@ pub(super) fn read<S: Source>(
 }
 
 /// Reads the idempotent IDs of Redis 8.6: two limits, the messages of each producer, two counters.
-/// Limits out of range become the nearest ones. No form that is written here has this data.
+/// Limits out of range become the nearest ones. None of the types that this server writes has this
+/// data.
 fn read_idempotence<S: Source>(reader: &mut Reader<S>, stream: &mut Stream) -> Result<(), FormatError> {
     let (duration_s, size_max) = (reader.length()?.clamp(1, 86_400), reader.length()?.clamp(1, 10_000));
     let mut all = Idempotence::default();
@@ -96,7 +97,7 @@ fn read_idempotence<S: Source>(reader: &mut Reader<S>, stream: &mut Stream) -> R
     Ok(())
 }
 
-/// The elements of a stored stream node, whose entries are being appended to a stream.
+/// The elements of a stored stream node that is being read; its entries are appended to a stream.
 struct NodeEntries<'a> {
     base: StreamId,
     elements: Iter<'a>,
@@ -188,7 +189,8 @@ impl Words {
     }
 }
 
-/// Writes entries of a stream as one node; does nothing if there is none.
+/// Writes entries of a stream as one node in the RDB format; writes nothing if there are no
+/// entries.
 pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry<'_>]) {
     let Some(first) = entries.first() else { return };
     let fields = first.pairs.clone().map(|(field, _)| field).collect();
@@ -198,7 +200,7 @@ pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry
     writer.blob(&node.into_listpack());
 }
 
-/// Writes everything of a stream except its entries: its IDs, counters and groups.
+/// Writes everything of a stream except its entries to the RDB sink: its IDs, counters and groups.
 pub(super) fn write_end<S: Sink>(kind: ValueType, writer: &mut Writer<S>, rest: &StreamRest) {
     write_rest(kind, writer, (rest.len, rest.first_entry_id), &rest.rest);
 }
@@ -219,7 +221,8 @@ fn write_rest<S: Sink>(
     groups::write(kind, writer, rest);
 }
 
-/// Writes a stream as `kind`: [`ValueType::StreamListpacks`] to [`ValueType::StreamListpacks3`].
+/// Writes a stream as the RDB type `kind`: [`ValueType::StreamListpacks`] to
+/// [`ValueType::StreamListpacks3`].
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     let nodes = || Nodes { entries: stream.range(StreamId::MIN, StreamId::MAX), next: None };
     // The nodes are packed twice, so that only one of them is in memory at a time.
@@ -238,7 +241,7 @@ struct Nodes<'a, I: Iterator<Item = StreamEntry<'a>>> {
     next: Option<StreamEntry<'a>>,
 }
 
-/// A stream node that is being packed, entry by entry.
+/// A stream node of the RDB format that is being packed, entry by entry.
 struct PackedNode<'a> {
     base: StreamId,
     fields: Vec<&'a [u8]>,

@@ -57,12 +57,13 @@ struct Rows {
 }
 
 impl Templates {
-    /// Creates a collection without lists of field names.
+    /// Creates a collection of shared field names that has no lists yet.
     pub(crate) fn new() -> Self {
         Self { all: Lock::new(Rows::default()) }
     }
 
-    /// Returns the memory that the next list of shared field names may take at most, in bytes.
+    /// Returns the remaining memory, in bytes, that the lists of shared field names of this file
+    /// may still take.
     pub(super) fn room_len_bytes(&self) -> usize {
         LEN_BYTES_MAX.saturating_sub(self.all.lock().len_bytes)
     }

@@ -16,8 +16,8 @@ use super::{hash, list, set, stream, vectorset, zset};
 /// A value that was read from the RDB format.
 #[derive(Debug)]
 pub enum Value {
-    /// A short string, which is stored together with its key. Its bytes may be the text of a
-    /// number.
+    /// A short string, which the keyspace stores together with its key. Its bytes may be the text
+    /// of a number.
     Short(Vec<u8>),
     /// Any other value: a long string or a collection.
     Object(Object),
@@ -33,7 +33,7 @@ impl From<Vec<u8>> for Value {
     }
 }
 
-/// Reads a value of the type `kind`. O(bytes), O(n log n) for packed values.
+/// Reads a value of the RDB type `kind`. O(bytes), O(n log n) for packed values.
 ///
 /// # Errors
 /// If the bytes are not a value of this type, or are an empty collection.
@@ -101,7 +101,7 @@ pub(crate) fn read_value_in_file<S: Source>(
     Ok(Value::Object(Object::Hash(hash)))
 }
 
-/// Writes a key's value as `kind`, which must be the type that
+/// Writes a key's value as the RDB type `kind`, which must be the type that
 /// [`FileVersion::type_of`](super::FileVersion::type_of) returns. O(bytes).
 ///
 /// # Errors

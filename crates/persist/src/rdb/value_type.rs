@@ -7,13 +7,13 @@ use super::VALKEY_VERSION;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ValueType {
-    /// A string.
+    /// A string, stored as one string of the RDB format.
     String = 0,
-    /// A list whose elements are stored as separate strings. Before Redis 3.2.
+    /// A list whose elements are stored as separate strings, as Redis before 3.2 writes it.
     List = 1,
     /// A set whose members are stored as separate strings.
     Set = 2,
-    /// A sorted set with scores as text. Before Redis 4.
+    /// A sorted set with scores as text, as Redis before 4 writes it.
     Zset = 3,
     /// A hash whose fields and values are stored as separate strings.
     Hash = 4,
@@ -22,17 +22,17 @@ pub enum ValueType {
     /// A value of a module. The only module type whose values are read and written is the vector
     /// set of Redis 8.0 and later.
     VectorSet = 7,
-    /// A hash in a zipmap. Before Redis 2.6.
+    /// A hash in a zipmap, as Redis before 2.6 writes it.
     HashZipmap = 9,
-    /// A list in a ziplist. Before Redis 3.2.
+    /// A list in a ziplist, as Redis before 3.2 writes it.
     ListZiplist = 10,
-    /// A set in an intset.
+    /// A set of integers in an intset.
     SetIntset = 11,
-    /// A sorted set in a ziplist. Before Redis 7.
+    /// A sorted set in a ziplist, as Redis before 7 writes it.
     ZsetZiplist = 12,
-    /// A hash in a ziplist. Before Redis 7.
+    /// A hash in a ziplist, as Redis before 7 writes it.
     HashZiplist = 13,
-    /// A list whose elements are in ziplists. Before Redis 7.
+    /// A list whose elements are in ziplists, as Redis before 7 writes it.
     ListQuicklist = 14,
     /// A stream as Redis 5 and 6 write it.
     StreamListpacks = 15,
@@ -77,8 +77,8 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// Returns the name of the structure in which values of this type are stored, as Redis calls
-    /// it in error messages.
+    /// Returns the name of the structure in which RDB values of this type are stored, as Redis
+    /// calls it in error messages.
     pub fn structure_name(self) -> &'static str {
         match self {
             Self::HashZipmap => "Zipmap",
@@ -99,8 +99,8 @@ impl ValueType {
         }
     }
 
-    /// Returns the type with this number in `version` of the format. `None` if there is none or it
-    /// is not supported.
+    /// Returns the RDB type with this number in `version` of the format. `None` if there is no such
+    /// type or it is not supported.
     pub fn from_number(number: u8, version: u16) -> Option<Self> {
         use ValueType::*;
         const ALL: [ValueType; 30] = [
@@ -146,9 +146,9 @@ impl ValueType {
         self as u8 & 0x7F
     }
 
-    /// Returns the lowest version of the format in which both Redis and Valkey know the type, or,
-    /// for vector sets, the version of Redis 8.0. A DUMP payload has this version, so that as many
-    /// old servers as possible accept it.
+    /// Returns the lowest version of the RDB format in which both Redis and Valkey know the type,
+    /// or, for vector sets, the version of Redis 8.0. A DUMP payload has this version, so that as
+    /// many old servers as possible accept it.
     pub fn version(self) -> u16 {
         use ValueType::*;
         match self {

@@ -59,7 +59,8 @@ const LEVEL_MAX: u64 = 16;
 /// The highest version of a vector set's nodes that is read.
 const NODE_VERSION_MAX: u64 = 1;
 
-/// Reads a vector set. O(bytes), or O(n log n) distances if its links are damaged.
+/// Reads a vector set in the RDB format. O(bytes), or O(n log n) distances if its links are
+/// damaged.
 pub(super) fn read<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<VectorSet, FormatError> {
     let id = ModuleId(reader.length()?);
     if id != ModuleId::VECTOR_SET {
@@ -97,7 +98,7 @@ fn seed(hasher: &Hasher) -> u64 {
     number(b"names of elements").wrapping_mul(number(b"levels of nodes") | 1)
 }
 
-/// The items of a vector set that is being read.
+/// The items (numbers and strings) of a vector set that is being read from the RDB format.
 struct Items<'r, S> {
     reader: &'r mut Reader<S>,
 }
@@ -122,7 +123,7 @@ impl<S: Source> Items<'_, S> {
     }
 }
 
-/// The numbers of a vector set's payload that precede its nodes.
+/// The numbers of a stored vector set that precede its nodes in the RDB format.
 struct Head {
     config: Config,
     nodes: u64,
@@ -158,13 +159,14 @@ fn read_matrix<S: Source>(items: &mut Items<'_, S>, dim: usize) -> Result<Projec
     projection.ok_or_else(|| items.broken())
 }
 
-/// A node of a vector set as it was read, before it is added to the index.
+/// A node of a stored vector set as it was read, before it is added to the index.
 struct Node {
     name: Vec<u8>,
     attributes: Vec<u8>,
     vector: Vec<u8>,
     uid: u64,
-    /// The numbers of the linked nodes, by level; empty if the level is too high.
+    /// The numbers of the nodes to which this node has links, by level; empty if the node's level
+    /// is too high.
     links: Vec<Vec<u64>>,
     /// The range of the stored vector and its norm, as the bits of two `f32`.
     scales: u64,
@@ -216,7 +218,8 @@ fn are_finite(vector: &[u8]) -> bool {
     vector.as_chunks::<4>().0.iter().all(|value| f32::from_le_bytes(*value).is_finite())
 }
 
-/// The parameters of a node that is being read.
+/// The parameters of a vector set's node that is being read from the RDB format: its level, links,
+/// range and norm.
 struct Parameters<'i, 'r, S> {
     items: &'i mut Items<'r, S>,
     left: u64,
@@ -261,7 +264,7 @@ impl<S: Source> Parameters<'_, '_, S> {
     }
 }
 
-/// Writes a vector set. O(bytes).
+/// Writes a vector set in the RDB format. O(bytes).
 pub(super) fn write<S: Sink>(writer: &mut Writer<S>, set: &VectorSet) {
     let (index, projection) = (set.index(), set.projection());
     let config = index.config();

@@ -20,7 +20,8 @@ use super::error::FormatErrorKind::{self, BrokenZiplist, BrokenZipmap, Defect};
 
 const HEADER_LEN_BYTES: usize = 10;
 const END: u8 = 0xFF;
-/// The value of the count in a ziplist's header that means that the real number is this or greater.
+/// The value of the entry count in a ziplist's header that means that the real number of entries is
+/// this or greater.
 const COUNT_UNKNOWN: u16 = u16::MAX;
 /// The first byte of a ziplist's entry that means that the previous entry's length is in the next
 /// four bytes.
@@ -45,8 +46,8 @@ impl<'a> Ziplist<'a> {
         if ok { Ok(ziplist) } else { Err(BrokenZiplist) }
     }
 
-    /// Returns an iterator over the entries in pairs: the first and second, the third and fourth,
-    /// and so on.
+    /// Returns an iterator over the entries of the ziplist in pairs: the first and second, the
+    /// third and fourth, and so on.
     pub(super) fn pairs(
         mut self,
     ) -> impl Iterator<Item = Result<(Element<'a>, Element<'a>), FormatErrorKind>> {
@@ -72,8 +73,8 @@ impl<'a> Ziplist<'a> {
             && (count == COUNT_UNKNOWN || u64::from(count) == self.count)
     }
 
-    /// Returns the next entry, and the offset at which the entry after it starts; `None` if the
-    /// entry is broken.
+    /// Returns the next entry of the ziplist, and the offset at which the entry after it starts;
+    /// `None` if the entry is broken.
     fn entry(&self) -> Option<(Element<'a>, usize)> {
         let mut at = self.at;
         let before = match self.take(&mut at, 1)? {
@@ -206,7 +207,7 @@ impl<'a> Iterator for Zipmap<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Creates a ziplist of these elements. O(bytes).
+/// Creates a ziplist that holds these elements. O(bytes).
 ///
 /// # Errors
 /// If it would be longer than a ziplist can be.

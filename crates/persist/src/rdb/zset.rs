@@ -33,7 +33,7 @@ fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<
     if new { Ok(()) } else { Err(FormatErrorKind::Duplicate) }
 }
 
-/// Reads a sorted set that is stored as a count, then each member with its score.
+/// Reads a sorted set that is stored in the RDB format as a count, then each member with its score.
 pub(super) fn read_members<S: Source>(
     scores: Scores,
     reader: &mut Reader<S>,
@@ -112,7 +112,7 @@ fn read_text_score<S: Source>(reader: &mut Reader<S>) -> Result<f64, FormatError
     }
 }
 
-/// Reads a sorted set that is stored as one ziplist of members and scores.
+/// Reads a sorted set that is stored in the RDB format as one ziplist of members and scores.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -132,7 +132,7 @@ pub(super) fn read_ziplist<S: Source>(
     result.map(|()| zset).map_err(|kind| reader.error(kind))
 }
 
-/// Reads a sorted set that is stored as one listpack of members and scores.
+/// Reads a sorted set that is stored in the RDB format as one listpack of members and scores.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -141,14 +141,14 @@ pub(super) fn read_listpack<S: Source>(
     Zset::from_listpack(pack, &rules.zset, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Returns the type as which a sorted set is written if every type is permitted.
+/// Returns the RDB type as which a sorted set is written if every type is permitted.
 pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }
 
-/// Writes a sorted set as `kind`: the type of [`type_of`], or [`ValueType::Zset2`]. A listpack is
-/// written unchanged. In `Zset2` the members go from last to first, as in Redis, so that a reader
-/// always inserts at the front.
+/// Writes a sorted set as the RDB type `kind`: the type of [`type_of`], or [`ValueType::Zset2`]. A
+/// listpack is written unchanged. In `Zset2` the members go from last to first, as in Redis, so
+/// that a reader always inserts at the front.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, zset: &Zset) {
     if let (ValueType::ZsetListpack, Some(pack)) = (kind, zset.as_listpack()) {
         return writer.blob(pack.as_bytes());

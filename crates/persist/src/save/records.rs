@@ -1,4 +1,5 @@
-//! The encoder of a save's walker: it encodes keys in the RDB format or as commands.
+//! The encoder of a save's walker (a thread that writes the snapshot): it encodes keys in the RDB
+//! format or as commands.
 
 use keyspace::KeyEntry;
 use keyspace::db::DbSize;
@@ -15,7 +16,7 @@ pub(super) enum Records {
 }
 
 impl Records {
-    /// Borrows the written bytes, which the caller may take.
+    /// Borrows the encoded bytes, which the caller may remove from the buffer.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         match self {
             Records::Rdb(encoder) => encoder.buffer(),
@@ -39,7 +40,7 @@ impl Records {
         }
     }
 
-    /// Writes a library of functions.
+    /// Encodes a library of functions of the snapshot.
     pub fn function(&mut self, source: &[u8]) {
         match self {
             Records::Rdb(encoder) => encoder.function(source),
@@ -63,7 +64,7 @@ impl Records {
         }
     }
 
-    /// Writes a key with its value. O(bytes).
+    /// Encodes a key of the snapshot with its value. O(bytes).
     #[inline]
     pub fn entry(&mut self, entry: &KeyEntry) {
         match self {

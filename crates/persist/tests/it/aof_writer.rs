@@ -26,21 +26,22 @@ use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 /// The number of seeds in CI.
 const SEEDS: u64 = 60;
 const NAME: &str = "a.aof";
-/// The number of servers that use the folder one after the other.
+/// The number of servers in a test run that use the folder one after the other.
 const LIVES: usize = 4;
 const POLICIES: [SyncPolicy; 3] = [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
 
-/// The stream of all changes that the servers of a run make, one after the other.
+/// All changes that the servers of a test run make, one after the other, as bytes of an append-only
+/// file.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// The offset of the end of each change (a request or a transaction), by the change's number;
-    /// that of number 0 is 0.
+    /// The offset in bytes of the end of each change (a request or a transaction), by the change's
+    /// number; that of number 0 is 0.
     ends: Vec<usize>,
 }
 
 impl Stream {
-    /// Adds a change to the stream: a request or a transaction.
+    /// Adds a random change to the stream of all changes: a request or a transaction.
     fn add(&mut self, rng: &mut Rng) {
         let number = self.ends.len();
         let mut request = |bytes: &mut Vec<u8>| {
@@ -77,10 +78,11 @@ struct Loaded {
     last_len_bytes: u64,
 }
 
-/// A cache of the results of reading files, because the same files are read again and again.
+/// A cache of the results of reading append-only files, because the tests read the same files again
+/// and again.
 type Read = HashMap<Vec<u8>, (Vec<u8>, u64)>;
 
-/// Loads the files after a crash as a start of the server does.
+/// Loads the append-only files after a crash as a start of the server does.
 fn load(folder: &SimulatedFolder, known: &mut Read) -> Result<Loaded, String> {
     folder.plan(Plan::Never);
     let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
@@ -113,7 +115,7 @@ fn load(folder: &SimulatedFolder, known: &mut Read) -> Result<Loaded, String> {
     Ok(loaded)
 }
 
-/// Returns the requests of a file, and the length of its complete part.
+/// Returns the requests of an append-only file, and the length of its complete part in bytes.
 fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
     let (mut reader, mut out) = (Reader::new(file), Vec::new());
     loop {
@@ -134,9 +136,11 @@ fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     operations: u64,
-    /// The position up to which changes must be found if the process is killed.
+    /// The position in the stream of all changes up to which changes must be found if the process
+    /// is killed.
     killed: u64,
-    /// The position up to which changes must be found after a power failure.
+    /// The position in the stream of all changes up to which changes must be found after a power
+    /// failure.
     powerless: u64,
     /// True if a sync has failed and no new base was written since: the content of the disk is
     /// unknown.
@@ -156,20 +160,21 @@ struct Life<'s> {
     times: Times,
     /// True if the options never change during this life.
     is_steady: bool,
-    /// The difference between positions in the stream of all changes and positions of the writer.
+    /// The difference between a position in the stream of all changes and the log position of this
+    /// life's writer.
     before: u64,
     running: Option<Result<Done, Job>>,
     /// True if replies may have been sent before the write of their changes, which waits for a
     /// sync.
     lags: bool,
-    /// True if a file before the last one may still lack bytes.
+    /// True if an incremental file before the last one may still lack bytes.
     turns: bool,
-    /// The highest position whose replies were sent.
+    /// The highest log position whose replies were sent.
     confirmed: u64,
     /// True if a sync has failed and no new base was written since.
     is_damaged: bool,
-    /// The rewrite in progress: the position of the data that its base holds, and the number and
-    /// the file of its first incremental file.
+    /// The rewrite in progress: the log position of the data that its base holds, and the number
+    /// and the file of its first incremental file.
     rewrite: Option<(u64, i64, Arc<dyn LogFile>)>,
     promises: Vec<Promise>,
 }
@@ -196,7 +201,7 @@ impl Life<'_> {
         self.promises.push(promise);
     }
 
-    /// Records the positions that a call of the writer has confirmed.
+    /// Records the log positions that a call of the writer has confirmed.
     fn note(&mut self, appended: Appended) {
         let figures = self.writer.figures();
         let (confirmed, synced) = (appended.confirmed + self.before, figures.synced_position + self.before);
@@ -257,8 +262,8 @@ impl Life<'_> {
         }
     }
 
-    /// Begins a new file for later changes. Returns its number and the file; `None` if it cannot be
-    /// created.
+    /// Begins a new incremental file for later changes. Returns its number and the file; `None` if
+    /// it cannot be created.
     fn turn(&mut self) -> Option<(i64, Arc<dyn LogFile>)> {
         let file = self.files.begin_incr(&self.folder).ok()?;
         self.writer.turn_to(Arc::clone(&file));
@@ -266,7 +271,8 @@ impl Life<'_> {
         Some((self.files.last_incr().expect("it was begun"), file))
     }
 
-    /// Begins a rewrite at the present position: begins a new file. Its base is written later.
+    /// Begins a rewrite of the append-only file at the present log position: begins a new
+    /// incremental file. The base is written later.
     fn begin_rewrite(&mut self) {
         if let Some((seq, file)) = self.turn() {
             self.rewrite = Some((self.stream.last(), seq, file));
@@ -385,8 +391,8 @@ fn check(left: &SimulatedFolder, stream: &Stream, at_least: u64, known: &mut Rea
     }
 }
 
-/// Opens the files that the run of the server before has left. In an empty folder, creates the
-/// first file.
+/// Opens the append-only files that the server's previous run has left. In an empty folder, creates
+/// the first file.
 fn open(folder: &SimulatedFolder, last_len_bytes: u64) -> (Files, Arc<dyn LogFile>, u64) {
     let mut files = Files::open(folder, NAME).expect("a manifest");
     match files.last_incr() {
@@ -494,7 +500,7 @@ fn nothing_promised_is_lost_and_nothing_is_half_at_any_crash() {
     (0..seeds).for_each(|at| live(first.wrapping_add(at)));
 }
 
-/// A file that takes all bytes, but reports an error at its first append.
+/// A file that accepts all bytes, but reports an error at its first append.
 #[derive(Default)]
 struct LateError(std::sync::atomic::AtomicBool);
 
@@ -515,26 +521,27 @@ impl LogFile for LateError {
     }
 }
 
-/// Appends a batch of one record for these targets.
+/// Appends a batch of one change log record that is for these targets (the append-only file,
+/// replicas).
 fn append_for(writer: &Writer, targets: Targets, (text, position): (&Text, u64), now: Moment) -> Appended {
     let mark = Mark { end: text.end(), position, slot: NO_SLOT, targets, is_framing: false };
     writer.append(&LogBatch { text, marks: &[mark], offset: 0, position }, now)
 }
 
-/// Appends a change whose record is for replicas only.
+/// Appends a change whose record is for replicas only, and returns the state of the writer.
 fn append_for_replicas(writer: &Writer, position: u64, now: Moment) -> Appended {
     let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
     append_for(writer, Targets::REPLICAS, (&text, position), now)
 }
 
-/// Appends a change and returns the state of the writer.
+/// Appends a change for the append-only file and returns the state of the writer.
 fn append_unit(writer: &Writer, now: Moment) -> Appended {
     let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
     append_for(writer, Targets::all(), (&text, 1), now)
 }
 
-/// Runs the next job, and calls `amid` between its execution and the report of its result. Returns
-/// the position up to which replies may be sent.
+/// Runs the writer's next job, and calls `amid` between its execution and the report of its result.
+/// Returns the position up to which replies may be sent.
 fn run_job(writer: &Writer, now: Moment, amid: impl FnOnce()) -> u64 {
     let Next::Job(job) = writer.next(now) else { panic!("there is a job") };
     amid();
@@ -745,7 +752,8 @@ fn a_sync_after_a_failed_one_promises_nothing_until_the_base_is_in() {
     }
 }
 
-/// Checks that a base does not end the damage of the file that follows it.
+/// Checks that damage of an incremental file by a failed sync remains when the base before this
+/// file is put in place.
 #[test]
 fn a_base_does_not_replace_changes_after_its_point_whose_sync_failed() {
     let mut now = Moment { clock_ms: 5000, unix_s: 5 };
@@ -796,7 +804,7 @@ fn nothing_is_synced_after_an_error_while_syncs_rest() {
     }
 }
 
-/// A file that records its writes, and fails after some of them.
+/// A file that records the bytes of each write, and fails after some writes.
 struct Writes {
     writes: std::sync::Mutex<Vec<Vec<u8>>>,
     writes_max: usize,

@@ -17,7 +17,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// The number of databases with keys.
 const DBS: usize = 3;
 
-/// A sink that collects the bytes of a file.
+/// A sink that collects the bytes of a saved file.
 #[derive(Default)]
 struct Bytes(std::sync::Mutex<Vec<u8>>);
 
@@ -49,8 +49,8 @@ fn begin(engine: &Shared, options: SaveOptions, functions: &[&str]) -> std::sync
     save
 }
 
-/// Returns the file of a save whose threads (walkers) take their steps in random order. `between`
-/// is called between two steps.
+/// Returns the bytes of the file of a save whose threads (walkers) take their steps in random
+/// order. `between` is called between two steps.
 fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(&mut Rng)) -> Vec<u8> {
     let out = Bytes::default();
     save.write_head(engine, &out);
@@ -68,7 +68,7 @@ fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(
     bytes
 }
 
-/// Returns the file of the data that these commands create.
+/// Returns the snapshot, written as commands, of the data that these commands create.
 fn written(commands: &[&str]) -> Vec<u8> {
     let engine = empty_engine(1);
     let mut player = Player::new(&engine);
@@ -79,7 +79,7 @@ fn written(commands: &[&str]) -> Vec<u8> {
     file_of(&engine, &begin(&engine, options(None), &[]), &mut Rng::new(1), |_| ())
 }
 
-/// Returns the commands of a file after its SELECT, one per line.
+/// Returns the commands after the SELECT of a snapshot written as commands, one per line.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let select = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
     let rest = bytes.strip_prefix(select).expect("a database is selected first");
@@ -290,7 +290,7 @@ fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     }
 }
 
-/// Makes `changes` random changes of keys in all databases.
+/// Makes `changes` random changes of keys in all databases through `player`.
 fn change(player: &mut Player<'_>, rng: &mut Rng, (changes, has_timed_fields): (usize, bool)) {
     for _ in 0..changes {
         player.run(&["SELECT", &rng.below(DBS).to_string()]);

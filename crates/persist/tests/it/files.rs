@@ -1,5 +1,5 @@
-//! Tests of whole files: files of each version that is written, and handmade files as other servers
-//! write them.
+//! Tests of whole RDB files: files of each version that is written, and handmade files as other
+//! servers write them.
 
 use std::io::Write as _;
 
@@ -26,9 +26,9 @@ const VERSIONS: [FileVersion; 5] = [
     FileVersion::Valkey9,
 ];
 
-/// The result of reading a file: its keys and its other contents.
+/// The result of reading an RDB file: its keys and its other contents.
 struct Read {
-    /// The keys: name, type in the file, and value.
+    /// The keys of the file: name, type in the file, and value.
     keys: Vec<(String, u8, String)>,
     skipped: Vec<String>,
     checksum: FileChecksum,
@@ -69,7 +69,7 @@ fn read(bytes: &[u8], unsupported: Unsupported) -> Result<Read, LoadError> {
     Ok(Read { keys, skipped, checksum: splitter.checksum() })
 }
 
-/// Returns a file without checksum, of this magic and these records.
+/// Returns an RDB file without checksum, of this magic and these records.
 fn file(magic: &str, records: &[&[u8]]) -> Vec<u8> {
     [magic.as_bytes(), &records.concat(), &[0xFF], &[0; 8]].concat()
 }
@@ -184,7 +184,7 @@ fn values_in_pieces_are_written_in_each_version() {
     }
 }
 
-/// Returns a listpack of a number and words, as a string.
+/// Returns a listpack of a number and strings, as a string of the RDB format.
 fn packed(number: i64, words: &[&str]) -> Vec<u8> {
     let mut pack = Listpack::new();
     pack.push_back(Element::Int(number)).expect("short");
@@ -232,7 +232,7 @@ fn hashes_that_share_their_field_names_get_names_of_their_own() {
     }
 }
 
-/// Returns a record with a value or data of the module type `ReJSON-RL`, version 3.
+/// Returns a record of an RDB file: a value or data of the module type `ReJSON-RL`, version 3.
 fn module(first: u8, key: &[u8]) -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let digit = |letter| LETTERS.iter().position(|&it| it == letter).expect("a letter") as u64;
@@ -308,7 +308,7 @@ fn numbers_that_redis_and_valkey_use_twice_are_told_apart_by_the_magic() {
     assert!(values("VALKEY081", early_pack).is_err());
 }
 
-/// Returns a file with keys of several megabytes.
+/// Returns an RDB file with keys of several megabytes.
 fn long_file() -> Vec<u8> {
     let mut words = Vec::new();
     let mut state = 1_u64;

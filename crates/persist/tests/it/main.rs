@@ -1,4 +1,5 @@
-//! The integration tests of this crate: they use the formats through the public interface only.
+//! The integration tests of the crate persist: they use the formats through the public interface
+//! only.
 
 mod aof;
 mod aof_writer;

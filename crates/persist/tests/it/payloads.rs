@@ -1,5 +1,5 @@
-//! Tests of payloads: those that real servers wrote with the expected values, and those that must
-//! be rejected.
+//! Tests of DUMP payloads: those that real servers wrote with the expected values, and those that
+//! must be rejected.
 
 use keyspace::stream::Group;
 use keyspace::string::stored;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use structures::entry::{NewValue, View};
 use structures::listpack::element::Element;
 
-/// Payloads in hexadecimal digits with their expected contents.
+/// DUMP payloads of real servers in hexadecimal digits, with their expected contents.
 pub const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
     // Redis 8.0.2.
     ("00c118fc0c008d74019e8a08c4d9", "string -1000"),
@@ -133,7 +133,8 @@ pub const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
     ("0a171700000012000000030000c0010004c0020004c00300ff040075233cc03b2ee9dd", "listpack list 1 2 3"),
 ];
 
-/// Handmade values of old types: type and value in hexadecimal digits, version, expected content.
+/// Handmade values of old RDB types: type and value in hexadecimal digits, version of the format,
+/// expected content.
 const OLD_TYPES: &[(&str, u16, &str)] = &[
     ("01020161c005", 6, "listpack list a 5"),
     ("03030161ff016203312e350163fe", 6, "listpack zset a=-inf b=1.5 c=inf"),
@@ -201,8 +202,8 @@ fn text(element: Element<'_>) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Formats a value in one line: its encoding and all its content. Elements of tables are sorted by
-/// their text.
+/// Formats a key's value in one line: its encoding and all its content. Elements of hash tables are
+/// sorted by their text.
 pub fn told(entry: &KeyEntry) -> String {
     let View::Object(object) = entry.view() else {
         let string = Str::of(entry.view()).expect("no object is a string");
@@ -251,9 +252,9 @@ pub fn told(entry: &KeyEntry) -> String {
     format!("{name} {}", words.join(" "))
 }
 
-/// Formats a group: its counters, and in brackets the pending entries of each consumer. `@`
-/// precedes the time of delivery and `*` the number of deliveries. A consumer that was never active
-/// is marked as inactive.
+/// Formats a consumer group: its counters, and in brackets the pending entries of each consumer.
+/// `@` precedes the time of delivery and `*` the number of deliveries. A consumer that was never
+/// active is marked as inactive.
 fn told_group(group: &Group) -> Vec<String> {
     let id = |id: StreamId| format!("{}-{}", id.ms, id.seq);
     let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();

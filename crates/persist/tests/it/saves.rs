@@ -12,7 +12,7 @@ use testkit::Rng;
 use testkit::contents::{STRICT, of_file, of_keyspace};
 use testkit::replay::{Player, empty_engine};
 
-/// A sink that collects the bytes of a file.
+/// A destination that collects the bytes of a saved file.
 #[derive(Default)]
 pub struct Bytes(std::sync::Mutex<Vec<u8>>);
 
@@ -86,8 +86,8 @@ fn step(
     }
 }
 
-/// Saves, with a flush of all data after `steps` steps. Returns the result, the bytes and the
-/// number of keys that were written before the flush.
+/// Saves a snapshot, with a flush of all data after `steps` steps. Returns the result, the bytes
+/// and the number of keys that were written before the flush.
 fn save_with_flush(
     engine: &Shared,
     on_flush: OnFlush,

@@ -1,4 +1,4 @@
-//! Tests of vector sets: payloads of real servers with the expected contents, round trips, and
+//! Tests of vector sets: DUMP payloads of real servers with the expected contents, round trips, and
 //! bytes that must be rejected or repaired.
 
 use keyspace::key::shard_of;
@@ -131,7 +131,7 @@ const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the vector set of a payload.
+/// Returns the vector set that is decoded from a DUMP payload.
 fn set_of(payload: &[u8]) -> Result<Box<VectorSet>, PayloadError> {
     let hasher = hasher();
     match restore(payload, &rules(&hasher))? {
@@ -148,7 +148,7 @@ fn digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Describes a vector set, its elements in the order of their numbers.
+/// Describes a vector set as text, its elements in the order of their numbers.
 pub fn told(set: &VectorSet) -> String {
     let index = set.index();
     let config = index.config();
@@ -272,7 +272,7 @@ fn a_file_with_vector_sets_has_the_version_of_their_servers() {
     assert_eq!(difference(left, kept), None);
 }
 
-/// Items of a vector set.
+/// The items of a vector set in the RDB format: numbers and strings.
 enum Item<'a> {
     Number(u64),
     Text(&'a [u8]),
@@ -280,12 +280,12 @@ enum Item<'a> {
 
 use Item::{Number, Text};
 
-/// Encodes a length in its longest form.
+/// Encodes a length of the RDB format in its longest encoding.
 fn length(number: u64) -> Vec<u8> {
     [&[0x81][..], &number.to_be_bytes()].concat()
 }
 
-/// Builds a payload of these items.
+/// Builds a DUMP payload of these items of a module's value.
 fn payload(module: u64, items: &[Item<'_>]) -> Vec<u8> {
     let mut bytes = [&[7][..], &length(module)].concat();
     for item in items {
@@ -306,12 +306,12 @@ fn set_of_items(items: &[Item<'_>]) -> Result<String, FormatErrorKind> {
     }
 }
 
-/// The head of two nodes of two floats, M 16.
+/// The head of a stored vector set: two nodes of two floats each, M 16.
 const HEAD: [Item<'static>; 4] = [Number(2), Number(2), Number(16 << 8), Number(0)];
 const ONE: [u8; 8] = [0, 0, 0x80, 0x3f, 0, 0, 0, 0];
 const NORM: Item<'static> = Number(0x3f80_0000);
 
-/// Returns the items of a node of `HEAD` with links on level 0.
+/// Returns the items of a node of `HEAD`'s vector set with links on level 0.
 fn node<'a>(name: &'a str, uid: u64, links: &[u64]) -> Vec<Item<'a>> {
     let count = 5 + links.len() as u64;
     let parameters = [count, uid, 0, links.len() as u64, 32].into_iter().chain(links.iter().copied());

@@ -6,8 +6,8 @@ use super::transfer::{Payload, SnapshotHeader};
 use crate::history::ReplId;
 
 /// Processes `data` as the bytes of a primary: lines of the handshake, the header of a snapshot and
-/// the snapshot. Checks that the payload and the bytes after it do not depend on the lengths of the
-/// pieces in which the bytes arrive. O(bytes).
+/// the snapshot. Checks that the snapshot's payload and the bytes after it do not depend on the
+/// lengths of the pieces in which the bytes arrive. O(bytes).
 ///
 /// # Panics
 /// If the payload or the bytes after it depend on the pieces.
@@ -35,7 +35,8 @@ pub fn check_link(data: &[u8]) {
     }
 }
 
-/// Checks that `bytes` in pieces of `piece_len` give the same payload as all at once in `whole`.
+/// Checks that the bytes of a snapshot, received in pieces of `piece_len`, give the same payload as
+/// all at once in `whole`.
 fn check_payload(mut whole: Payload, line: &[u8], bytes: &[u8], piece_len: usize) {
     let at_once = whole.feed(bytes);
     let mut expected = at_once.held_back.to_vec();

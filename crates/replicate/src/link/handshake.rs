@@ -44,9 +44,9 @@ pub struct LinkOptions {
 /// The next step of the handshake, after a line of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The replica sends these bytes, then waits for the next line.
+    /// The replica sends these bytes to the primary, then waits for the next line of the reply.
     Send(Vec<u8>),
-    /// The replica sends nothing and waits for the next line.
+    /// The replica sends nothing and waits for the next line of the primary.
     Await,
     /// The handshake has ended: the primary sends a snapshot, and then the replication stream from
     /// `offset` on.
@@ -88,20 +88,20 @@ pub struct LinkHandshake {
 }
 
 impl LinkHandshake {
-    /// Creates the handshake of a link whose connection is open.
+    /// Creates the handshake of a replica with its primary, whose connection is open.
     pub fn new(options: LinkOptions) -> Self {
         Self { options, awaited: VecDeque::from([Awaited::Ping]), notes: Vec::new() }
     }
 
-    /// Returns the bytes of the first request, PING.
+    /// Returns the bytes of the handshake's first request, PING.
     pub fn begin(&self) -> Vec<u8> {
         let mut out = Vec::new();
         push_request(&mut out, &[b"PING"]);
         out
     }
 
-    /// Returns the log messages about REPLCONF options that the primary does not know, and forgets
-    /// them.
+    /// Returns, and then forgets, the log messages about REPLCONF options that the primary does not
+    /// know.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -158,8 +158,8 @@ impl LinkHandshake {
         Ok(Next::Await)
     }
 
-    /// Returns the requests between PING and PSYNC, and adds them to the requests whose replies are
-    /// expected.
+    /// Returns the requests of the handshake between PING and PSYNC, and adds them to the requests
+    /// whose replies are expected.
     fn announce(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(password) = &self.options.password {
@@ -210,8 +210,8 @@ fn check_ping(line: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-/// Parses the reply to PSYNC. Returns the next step. `+CONTINUE` is an error unless the request
-/// named an offset.
+/// Parses the primary's reply to PSYNC. Returns the next step of the handshake. `+CONTINUE` is an
+/// error unless the request named an offset.
 fn psync_reply(line: &[u8], resume: Option<(ReplId, u64)>) -> Result<Next, LinkError> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let id_of = |word: Option<&[u8]>| word.and_then(ReplId::parse);
@@ -238,8 +238,8 @@ fn psync_reply(line: &[u8], resume: Option<(ReplId, u64)>) -> Result<Next, LinkE
     }
 }
 
-/// Returns the error message for a reply to PSYNC that is neither a synchronisation nor an expected
-/// error.
+/// Returns the error message for a reply to PSYNC that neither begins a synchronisation nor is an
+/// expected error.
 fn refusal_of_psync(line: &[u8]) -> String {
     let reply = shown(line);
     if line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") {
@@ -259,7 +259,7 @@ mod tests {
         LinkOptions { listening_port: 6380, ..LinkOptions::default() }
     }
 
-    /// Returns the words of the requests in `bytes`, one request a line.
+    /// Returns the names and arguments of the requests in `bytes`, one request a line.
     fn words(bytes: &[u8]) -> String {
         let text = String::from_utf8_lossy(bytes);
         let mut out = String::new();
@@ -275,8 +275,8 @@ mod tests {
         out
     }
 
-    /// Passes `lines` to the handshake; only the last one may end it. Returns the step after the
-    /// last one.
+    /// Passes `lines` of a primary to the handshake; only the last line may end it. Returns the
+    /// step after the last line.
     fn after(handshake: &mut LinkHandshake, lines: &[&str]) -> Next {
         let (last, first) = lines.split_last().expect("there is one");
         for line in first {

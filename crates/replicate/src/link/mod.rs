@@ -18,6 +18,6 @@ pub mod offsets;
 pub mod request;
 pub mod transfer;
 
-/// The maximum length of a primary's line before the stream, in bytes, as in Redis. If more bytes
-/// arrive without a line end, the caller closes the link.
+/// The maximum length of a line that a primary sends before the replication stream, in bytes, as in
+/// Redis. If more bytes arrive without a line end, the caller closes the link.
 pub const LINE_LEN_MAX: usize = 1024;

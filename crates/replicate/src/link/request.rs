@@ -17,8 +17,8 @@ impl LinkError {
         Self { text, is_transient: false }
     }
 
-    /// Creates the error for an error reply of the primary. `text` is the complete message, which
-    /// contains the reply.
+    /// Creates the error for an error reply of the primary in the handshake. `text` is the complete
+    /// message, which contains the reply.
     pub(crate) fn of_reply(reply: &[u8], text: String) -> Self {
         let transient = [&b"-LOADING"[..], b"-NOMASTERLINK", b"-MASTERDOWN"];
         Self { text, is_transient: transient.iter().any(|code| reply.starts_with(code)) }
@@ -33,7 +33,7 @@ impl fmt::Display for LinkError {
 
 impl std::error::Error for LinkError {}
 
-/// Appends a request with these words, in RESP, to `out`.
+/// Appends to `out` a request to the primary that consists of these words, in RESP.
 pub(crate) fn push_request(out: &mut Vec<u8>, words: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
@@ -43,7 +43,7 @@ pub(crate) fn push_request(out: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// Returns `line` without its line end.
+/// Returns a line of the primary without its line end.
 pub(crate) fn trimmed(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)

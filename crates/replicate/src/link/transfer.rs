@@ -12,16 +12,17 @@ pub const MARK_LEN: usize = REPL_ID_LEN;
 /// The meaning of a line that the primary sends before the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotHeader {
-    /// An empty line, which keeps the connection alive: the primary still prepares the snapshot.
+    /// An empty line, which keeps the connection alive while the primary prepares the snapshot.
     Alive,
     /// The length of the snapshot in bytes, which the primary sends before the snapshot.
     Length(u64),
-    /// The mark that follows the snapshot, whose length the primary does not know.
+    /// The mark that the primary will send after the snapshot, because it does not know the
+    /// snapshot's length.
     EndMark([u8; MARK_LEN]),
 }
 
 impl SnapshotHeader {
-    /// Parses a line that the primary sends before the snapshot. It may include its line end.
+    /// Parses a line that the primary sends before the snapshot. The line may include its line end.
     ///
     /// # Errors
     /// If the line is an error reply, or not a header.
@@ -52,22 +53,23 @@ impl SnapshotHeader {
     }
 }
 
-/// The parts of a received chunk of the primary's bytes, in the order in which they belong to the
+/// The parts of a chunk of bytes received from the primary during a snapshot, in the order of the
 /// connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
-    /// Bytes of the payload from earlier chunks. They were held back because they could have been
+    /// Bytes of the snapshot from earlier chunks. They were held back because they could have been
     /// the beginning of the end mark, but are not. They precede `payload`.
     pub held_back: &'a [u8],
-    /// The bytes of the payload in this chunk.
+    /// The bytes of the snapshot in this chunk.
     pub payload: &'a [u8],
     /// The bytes after the snapshot, which belong to the replication stream. `None` while the end
     /// of the snapshot is not found.
     pub rest: Option<&'a [u8]>,
 }
 
-/// The search for the end mark in chunks of any size. Bytes that may belong to the mark are held
-/// back. So all payload that the caller gets belongs to the snapshot.
+/// The search for the end mark of a snapshot in received chunks of any size. Bytes that may belong
+/// to the mark are not passed to the caller yet. So all payload that the caller gets belongs to the
+/// snapshot.
 ///
 /// The bytes held back equal the first bytes of the mark, so only their number is stored. The
 /// search is that of Knuth, Morris and Pratt: O(bytes), each byte is read once.
@@ -77,8 +79,8 @@ pub struct EndMark {
     /// The failure table of the search: for each index, the length of the longest proper prefix of
     /// the mark that ends at this index.
     fallback: [u8; MARK_LEN],
-    /// The number of bytes that are held back: the last bytes received equal this many first bytes
-    /// of the mark.
+    /// The number of received bytes that are held back: they equal this many first bytes of the end
+    /// mark.
     matched: usize,
 }
 
@@ -97,8 +99,9 @@ impl EndMark {
         Self { mark, fallback, matched: 0 }
     }
 
-    /// Processes the next received bytes. Divides them into parts: payload, and bytes after the
-    /// snapshot. Must not be called after the end was found.
+    /// Processes the next bytes received from the primary, and searches the end mark in them.
+    /// Divides them into parts: payload, and bytes after the snapshot. Must not be called after the
+    /// end was found.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Parts<'a> {
         let before = self.matched;
         let mut at = 0;
@@ -135,8 +138,8 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Creates the payload that follows `header`. `None` for an empty line, after which the header
-    /// is still expected.
+    /// Creates the receiver of the snapshot that follows `header`. `None` for an empty line, after
+    /// which the header is still expected.
     pub fn new(header: SnapshotHeader) -> Option<Self> {
         match header {
             SnapshotHeader::Alive => None,
@@ -145,9 +148,9 @@ impl Payload {
         }
     }
 
-    /// Processes the next received bytes. Divides them into parts: payload, and bytes after the
-    /// snapshot. Must not be called after the end was found. A snapshot of length 0 ends with the
-    /// first chunk, which may be empty.
+    /// Processes the next bytes received from the primary. Divides them into parts: payload, and
+    /// bytes after the snapshot. Must not be called after the end was found. A snapshot of length 0
+    /// ends with the first chunk, which may be empty.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Parts<'a> {
         match self {
             Self::EndMark(mark) => mark.feed(chunk),
@@ -165,8 +168,8 @@ impl Payload {
 mod tests {
     use super::*;
 
-    /// Passes `chunks` to `payload`. Returns all bytes of the snapshot, and the bytes after its
-    /// end.
+    /// Passes `chunks` to the receiver `payload` of a snapshot. Returns all bytes of the snapshot,
+    /// and the bytes after its end.
     fn fed(payload: &mut Payload, chunks: &[&[u8]]) -> (Vec<u8>, Option<Vec<u8>>) {
         let (mut out, mut stream) = (Vec::new(), None::<Vec<u8>>);
         for chunk in chunks {

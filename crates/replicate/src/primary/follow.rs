@@ -40,11 +40,11 @@ impl Primary {
         self.is_following
     }
 
-    /// Makes this server a replica, or does nothing if it is one. Its replication IDs, backlog and
-    /// replicas stay, since the new primary may continue the history. If the present history has no
-    /// bytes and no other server knows its ID, returns to the previous history. The caller owns the
-    /// keyspace. From now on, changes made by this server are not appended to the replication
-    /// stream.
+    /// Makes this server a replica, or does nothing if it is one already. The replication IDs, the
+    /// backlog and the connected replicas stay, since the new primary may continue the history. If
+    /// the present history has no bytes and no other server knows its ID, returns to the previous
+    /// history. The caller has the exclusive lock of the keyspace. From now on, changes made by
+    /// this server are not appended to the replication stream.
     pub fn follow(&mut self) {
         if !self.is_following {
             self.is_following = true;
@@ -55,8 +55,8 @@ impl Primary {
         }
     }
 
-    /// Returns to the previous replication history, if the stream has not grown since the present
-    /// one began and no other server knows the present ID.
+    /// Returns to the previous replication history, if the replication stream has not grown since
+    /// the present history began and no other server knows the present ID.
     fn go_back(&mut self) {
         let (Some(way), Some((former, begin))) = (self.way_back.take(), self.history.second) else { return };
         if begin == self.end() {
@@ -114,8 +114,8 @@ impl Primary {
 
     /// Handles the reply `+CONTINUE` of the primary. `id` is the replication ID in the reply;
     /// `None` if it has none. Returns true if the ID is new. Then the former ID is valid up to the
-    /// present end of the stream, and this server's replicas are marked to be disconnected, see
-    /// [`Primary::outdated`].
+    /// present end of the replication stream, and this server's replicas are marked to be
+    /// disconnected, see [`Primary::outdated`].
     ///
     /// # Panics
     /// If this server does not follow.
@@ -131,9 +131,9 @@ impl Primary {
     }
 
     /// Makes this server a primary with the new replication ID `id`. With a backlog, the former ID
-    /// is valid up to the present end of the stream. The next change in the stream is preceded by a
-    /// SELECT. Marks this server's replicas to be disconnected, see [`Primary::outdated`]. The
-    /// caller owns the keyspace.
+    /// is valid up to the present end of the replication stream. The next change in the stream is
+    /// preceded by a SELECT. Marks this server's replicas to be disconnected, see
+    /// [`Primary::outdated`]. The caller has the exclusive lock of the keyspace.
     pub fn promote(&mut self, id: ReplId, now_ms: u64) {
         self.is_following = false;
         let stream_db = self.stream_db.take();
@@ -170,15 +170,15 @@ impl Primary {
         self.backlog.as_ref()?.offset_at(position)
     }
 
-    /// Returns the client ids of the replicas to disconnect because the history whose replication
-    /// stream they follow has ended or has a new ID.
+    /// Returns the client ids of the replicas to disconnect because the history that they follow
+    /// has ended or has a new replication ID.
     pub fn outdated(&self) -> Vec<u64> {
         let outdated = self.replicas.iter().filter(|(_, replica)| replica.phase == Phase::Outdated);
         outdated.map(|(&client, _)| client).collect()
     }
 
-    /// Replaces the replication ID by `id`, for a new history that continues the present one from
-    /// the end of the stream on.
+    /// Replaces the replication ID by `id`, which names a new history that continues the present
+    /// one from the end of the replication stream on.
     fn succeed(&mut self, id: ReplId) {
         self.history = History { id, second: Some((self.history.id, self.end())) };
         self.way_back = None;
@@ -216,8 +216,8 @@ mod tests {
         ReplId::of_bits(number, 0, 0)
     }
 
-    /// Creates a replica that has the history 5 up to offset 100, and itself has one online
-    /// replica, with client id 7.
+    /// Creates a server that is a replica and has the history 5 up to offset 100, with one online
+    /// replica of its own, client id 7.
     fn following() -> Primary {
         let mut replica = Primary::new(id(1));
         replica.follow();

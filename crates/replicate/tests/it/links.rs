@@ -39,29 +39,31 @@ struct Follower {
 #[derive(Debug, Default)]
 struct Link {
     client: u64,
-    /// The bytes that the primary has sent and the replica has not received.
+    /// The bytes that the simulated primary has sent and the replica has not received.
     down: VecDeque<u8>,
-    /// The bytes that the replica has received and not processed.
+    /// The bytes that the simulated replica has received and not processed.
     received: Vec<u8>,
-    /// The acknowledged offsets that the primary has not received.
+    /// The offsets that the simulated replica has acknowledged and whose acknowledgements the
+    /// primary has not received.
     up: VecDeque<u64>,
     reading: Reading,
-    /// The part of the snapshot that is not sent yet, and its framing.
+    /// The part of the snapshot that the primary has not sent yet, and its framing.
     snapshot: Option<(String, Framing)>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Reading {
-    /// The replica expects the answer to PSYNC.
+    /// The replica expects the primary's answer to PSYNC.
     #[default]
     Answer,
-    /// The replica expects the line before the snapshot. The snapshot has this history and offset.
+    /// The replica expects the line before the snapshot, whose history and offset these are.
     Head((ReplId, u64)),
-    /// The replica receives a snapshot that ends with a mark (a random text).
+    /// The replica receives a snapshot that ends with a mark, a random text. The snapshot has this
+    /// history and offset.
     Marked((ReplId, u64)),
-    /// The replica receives a snapshot of this length.
+    /// The replica receives a snapshot of this history and offset, and of this length in bytes.
     Counted((ReplId, u64), usize),
-    /// The replica receives the replication stream.
+    /// The replica receives the replication stream of the primary.
     Stream,
 }
 
@@ -160,8 +162,8 @@ impl Server {
         }
     }
 
-    /// Sends at most `max_bytes` bytes over a link: a part of its snapshot, or of the replication
-    /// stream.
+    /// Sends at most `max_bytes` bytes from the primary over a link: a part of its snapshot, or of
+    /// the replication stream.
     fn feed(&mut self, link: &mut Link, max_bytes: usize) {
         if let Some((text, framing)) = link.snapshot.take() {
             match framing {
@@ -187,7 +189,8 @@ impl Server {
 }
 
 impl Follower {
-    /// Processes the received bytes, as far as they form complete lines, snapshots and changes.
+    /// Processes the bytes that the replica has received, as far as they form complete lines,
+    /// snapshots and changes.
     fn use_received(&mut self) {
         while self.use_some() {}
     }
@@ -277,7 +280,8 @@ impl Follower {
     }
 }
 
-/// Runs a simulation of this seed. Returns the counts of its events. `operations` counts the steps.
+/// Runs a simulation of a primary and replicas with this seed. Returns the counts of its events.
+/// `operations` counts the steps.
 fn simulate(seed: u64, operations: &Cell<usize>) -> Done {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut server = Server {
@@ -395,7 +399,8 @@ fn close_backlog(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [
     }
 }
 
-/// Checks the conditions that must hold after every step.
+/// Checks the conditions on the primary and its replicas that must hold after every step of the
+/// simulation.
 fn check(server: &Server, followers: &[Follower]) {
     for follower in followers {
         assert!(follower.units <= server.units);
@@ -417,7 +422,8 @@ fn check(server: &Server, followers: &[Follower]) {
     assert!(backlog.memory_bytes() <= held + room, "{} for {held}", backlog.memory_bytes());
 }
 
-/// Ends all disturbances and checks that every replica reaches the state of the primary.
+/// Ends all disturbances of the links and checks that every replica reaches the state of the
+/// primary.
 fn settle(server: &mut Server, followers: &mut [Follower]) {
     for _ in 0..200 {
         server.now_ms += 10;

@@ -41,12 +41,12 @@ const GETACK_LEN: usize = 37;
 /// A server in the simulation, with its link if it is a replica.
 struct Server {
     primary: Primary,
-    /// The number of the last change in the data; 0 for none.
+    /// The number of the last change in the server's data; 0 if it has none.
     last: u64,
     /// The position of the last entry in the server's own change log.
     position: u64,
     /// The position up to which the server's change log is synced, and the number of the last
-    /// change at that time.
+    /// change at that position.
     synced: (u64, u64),
     /// The database that is selected at the end of a primary's own replication stream.
     selected: Option<u32>,
@@ -59,8 +59,7 @@ struct Server {
 
 /// The connection of a replica to its primary, with both of its sides.
 struct Link {
-    /// The index of the primary. If it is no longer the server that the replica follows, the link
-    /// is closed.
+    /// The index of the primary. If the replica follows another server now, the link is closed.
     upstream: usize,
     client: u64,
     /// The bytes that the primary has sent and the replica has not received.
@@ -109,7 +108,7 @@ struct Done {
     refused: u64,
     promotions: u64,
     /// The number of promoted servers that became replicas again before they wrote, and returned to
-    /// the history before.
+    /// their previous history.
     returns: u64,
     outdated: u64,
     chained: u64,
@@ -133,7 +132,8 @@ fn unit_len(bytes: &[u8]) -> Option<usize> {
     Some(len)
 }
 
-/// Removes the first request from `bytes` and returns its words; `None` if it is incomplete.
+/// Removes the first request from `bytes` and returns its command name and arguments; `None` if it
+/// is incomplete.
 fn take_request(bytes: &mut Vec<u8>) -> Option<Vec<String>> {
     let mut lines = bytes.split_inclusive(|&byte| byte == b'\n').map(|it| it.strip_suffix(b"\r\n"));
     let text = |line: Option<Option<&[u8]>>| Some(String::from_utf8(line??.to_vec()).expect("text"));
@@ -290,7 +290,7 @@ impl World {
         ReplId::of_bits(self.ids, 0, 0)
     }
 
-    /// Returns true if the data up to the change `last` contain the change `unit`.
+    /// Returns true if the data with the last change `last` contains the change `unit`.
     fn contains(&self, mut last: u64, unit: u64) -> bool {
         while last > unit {
             last = self.units[last as usize].0;
@@ -487,7 +487,7 @@ impl World {
     }
 
     /// Disconnects the replicas that this server must disconnect: those with an outdated history,
-    /// and those over a limit.
+    /// and those over an output limit.
     fn disconnect_given_up(&mut self, at: usize) {
         let primary = &mut self.servers[at].primary;
         let outdated = primary.outdated();
@@ -658,8 +658,8 @@ impl World {
         }
     }
 
-    /// Ends all disturbances and checks that, in one chain, every server reaches the state of the
-    /// first.
+    /// Ends all disturbances of the links and checks that, in one chain, every server reaches the
+    /// state of the first.
     fn settle(&mut self) {
         for at in 0..SERVERS {
             self.promote(at);
@@ -684,7 +684,8 @@ impl World {
     }
 }
 
-/// Runs a simulation of this seed. Returns the counts of its events. `operations` counts the steps.
+/// Runs a simulation of chains of servers with this seed. Returns the counts of its events.
+/// `operations` counts the steps.
 fn simulate(seed: u64, operations: &Cell<usize>) -> Done {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World {
