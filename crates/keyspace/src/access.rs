@@ -25,7 +25,7 @@ pub enum Access {
 pub(crate) const LFU_INITIAL: u32 = 5;
 
 impl Access {
-    /// Returns the access clock (24 bits) of a new key.
+    /// Returns the 24-bit access clock (LRU or LFU) of a key that is created now.
     #[inline]
     pub fn fresh(self) -> u32 {
         match self {
@@ -43,8 +43,8 @@ impl Access {
         (access & 0xFF).saturating_sub(periods)
     }
 
-    /// Returns the access clock after one more access at the present time. `access` is the clock
-    /// before it; `draw` returns a uniform random number.
+    /// Returns a key's access clock after one more access at the present time. `access` is the
+    /// clock before the access; `draw` returns a uniform random number.
     #[inline]
     pub(crate) fn touched(self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self {

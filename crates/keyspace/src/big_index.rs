@@ -17,13 +17,13 @@ impl Group {
         Self((measure as u16) << 12 | (kind as u16) << 8 | u16::from(class))
     }
 
-    /// Returns the size class of the group's keys, from 1 to 255.
+    /// Returns the size class of the keys in this group of big keys, from 1 to 255.
     pub(crate) fn class(self) -> usize {
         usize::from(self.0 & 0xFF)
     }
 
-    /// Returns true if the group has keys of type `kind` that are big by `measure`. `None` stands
-    /// for any type.
+    /// Returns true if this group of big keys has keys of type `kind` that are big by `measure`.
+    /// `None` stands for any type.
     pub(crate) fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
         self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
     }
@@ -46,13 +46,13 @@ impl StdHasher for Rotated {
     }
 }
 
-/// A set of the hashes of keys.
+/// A set of the hashes of the big keys in one group.
 pub(crate) type Hashes = HashSet<KeyHash, BuildHasherDefault<Rotated>>;
 
 /// The big keys of one database in one shard. Guarded by the shard's lock.
 #[derive(Default)]
 pub(crate) struct BigIndex {
-    /// The groups that have keys, sorted: a few hundred at most.
+    /// The groups of big keys that have at least one key, sorted: a few hundred at most.
     groups: Vec<(Group, Hashes)>,
 }
 
@@ -86,8 +86,8 @@ impl BigIndex {
         }
     }
 
-    /// Returns the groups that have keys, each with the hashes of its keys, in the order of
-    /// [`Group`].
+    /// Returns the groups of big keys that have at least one key, each with the hashes of its keys,
+    /// in the order of [`Group`].
     pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &Hashes)> {
         self.groups.iter().map(|(group, hashes)| (*group, hashes))
     }

@@ -162,7 +162,8 @@ mod tests {
 
     const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
 
-    /// A keyspace on which a test does random work in two databases, and a second keyspace.
+    /// A keyspace on which a test does random work in two databases, and a second keyspace to
+    /// exchange keys with.
     struct Work {
         keyspace: Keyspace,
         beside: Keyspace,
@@ -178,7 +179,8 @@ mod tests {
             Self { keyspace, beside, access_results, rng: fastrand::Rng::with_seed(seed) }
         }
 
-        /// Calls `work` with a view of database `db` in which the two keys of `names` are locked.
+        /// Calls `work` with a view of database `db` in which the shards of the two keys `names`
+        /// are locked.
         fn with(
             &mut self,
             names: [&str; 2],

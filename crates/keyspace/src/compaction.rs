@@ -40,8 +40,8 @@ pub struct PageUse {
 }
 
 impl PageUse {
-    /// Reserves memory for the pages of one step. Called before the shard is locked: with millions
-    /// of pages, it may take tens of milliseconds.
+    /// Reserves memory for the counts of the pages of one step. Called before the shard is locked:
+    /// with millions of pages, it may take tens of milliseconds.
     pub fn reserve_step(&mut self) {
         self.used_bytes.reserve(SEGMENT_BLOCKS_MAX);
     }
@@ -66,12 +66,12 @@ impl PageUse {
     }
 }
 
-/// The numbers of entries that a compaction has moved and not moved.
+/// The numbers of keyspace entries that a compaction has moved and not moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// The number of entries that were moved.
+    /// The number of entries that were moved to other memory pages.
     pub entries: u64,
-    /// The number of entries that were not moved.
+    /// The number of entries that were not moved to other memory pages.
     pub kept: u64,
 }
 
@@ -108,7 +108,8 @@ fn block_of(entry: &KeyEntry) -> TableBlock {
     TableBlock { address: entry.address(), len_bytes: entry.block_len_bytes() }
 }
 
-/// A relocating visitor that moves nothing and counts the blocks.
+/// A visitor of a table segment's memory blocks that moves nothing and counts the bytes in use of
+/// each page.
 struct Counting<'a>(&'a mut PageUse);
 
 impl Relocate<KeyEntry> for Counting<'_> {
@@ -122,11 +123,11 @@ impl Relocate<KeyEntry> for Counting<'_> {
     fn moved(&mut self, _block: TableBlock) {}
 }
 
-/// A relocating visitor that moves the blocks in sparse pages.
+/// A visitor of a table segment's memory blocks that moves those in sparse pages.
 struct Moving<'a> {
     pages: &'a mut PageUse,
     moved: &'a mut Moved,
-    /// The bytes that this step has moved.
+    /// The number of bytes that this step of compaction has moved.
     step_bytes: usize,
 }
 

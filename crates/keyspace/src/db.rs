@@ -28,8 +28,8 @@ impl Db {
         self.table.get(position_of(hash), key).is_some()
     }
 
-    /// Adds a key that is not in the table. Returns the entry's place in the table. The caller adds
-    /// the key's size to the size counts. O(1) amortised.
+    /// Adds a key that is not in the table of this database and shard. Returns the entry's place in
+    /// the table. The caller adds the key's size to the size counts. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&mut self, hash: KeyHash, entry: KeyEntry, hasher: &Hasher) -> Place {
         self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash_key(key)))
@@ -50,11 +50,11 @@ impl Db {
 /// The numbers of keys in a database, as INFO shows them.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DbSize {
-    /// The number of all keys.
+    /// The number of all keys of the database.
     pub keys: usize,
-    /// The number of keys with an expiry.
+    /// The number of keys of the database that have an expiry.
     pub expires: usize,
-    /// The number of hashes that have fields with an expiry.
+    /// The number of the database's hashes that have fields with an expiry.
     pub field_expires: usize,
 }
 
@@ -69,9 +69,9 @@ impl DbSize {
     }
 }
 
-/// A shard: its part of every database. Each shard has a lock. A thread that takes several locks
-/// takes them in ascending order of shards. The longest work under a lock is one command on the
-/// shard's keys.
+/// A shard of the keyspace: the keys of some hash values, for every database. Each shard has a
+/// lock. A thread that takes several locks takes them in ascending order of shards. The longest
+/// work under a lock is one command on the shard's keys.
 ///
 /// Database 0, which is the most used, is stored in the shard itself: together with its lock it is
 /// one cache line.
@@ -104,7 +104,7 @@ impl Shard {
         entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms))
     }
 
-    /// Creates the empty shard with this number in its keyspace.
+    /// Creates the empty shard number `number` of a keyspace.
     pub fn new(number: usize) -> Self {
         Self { first: Db { table: Table::staggered(number) }, rare: None }
     }

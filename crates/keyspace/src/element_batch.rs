@@ -6,7 +6,7 @@ use structures::listpack::element::Element;
 #[derive(Clone, Debug, Default)]
 pub struct ElementBatch {
     bytes: Vec<u8>,
-    /// The end of each string in `bytes`.
+    /// The index in `bytes` after the end of each string.
     ends: Vec<usize>,
 }
 
@@ -17,17 +17,17 @@ impl ElementBatch {
         self.ends.push(self.bytes.len());
     }
 
-    /// Returns the number of strings. O(1).
+    /// Returns the number of strings in the batch. O(1).
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns true if there are no strings. O(1).
+    /// Returns true if the batch has no strings. O(1).
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Returns an iterator over the strings, in the order of their insertion.
+    /// Returns an iterator over the strings of the batch, in the order of their insertion.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator + Clone {
         (0..self.ends.len()).map(|at| {
             let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);

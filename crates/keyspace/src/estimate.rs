@@ -8,14 +8,15 @@ use structures::table::Sampled;
 use crate::key::SHARD_COUNT;
 use crate::keyspace::Keyspace;
 
-/// The number of shards in the sample.
+/// The number of shards that are read for an estimate about the keyspace.
 const SHARDS_SAMPLED: usize = 16;
-/// The number of keys with an expiry that are read in each shard.
+/// The number of keys with an expiry that are read in each shard for an estimate of the mean time
+/// to live.
 const KEYS_SAMPLED: usize = 8;
 
 impl Keyspace {
-    /// Returns the bytes of a database's hash tables, without keys and values. An estimate from one
-    /// shard in 64, exact only on average.
+    /// Returns the estimated bytes of a database's hash tables, without keys and values. The
+    /// estimate is from one shard in 64, exact only on average.
     pub fn table_bytes(&self, db: usize) -> usize {
         let of_shard = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.memory_usage());
         sampled_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SAMPLED)
@@ -45,7 +46,7 @@ impl Keyspace {
     }
 }
 
-/// Returns the numbers of the sampled shards, evenly spread.
+/// Returns the numbers of the shards that are read for an estimate, evenly spread.
 fn sampled_shards() -> impl Iterator<Item = usize> {
     (0..SHARD_COUNT).step_by(SHARD_COUNT / SHARDS_SAMPLED)
 }

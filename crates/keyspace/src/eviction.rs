@@ -30,13 +30,13 @@ use crate::object::KeyEntry;
 /// The criterion by which a policy orders keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// Least recently used first.
+    /// Keys are evicted in the order of their last use, the least recently used first.
     Lru,
-    /// Least frequently used first.
+    /// Keys are evicted in the order of their frequency of use, the least frequently used first.
     Lfu,
-    /// In random order, without a rank.
+    /// Keys are evicted in random order, without a rank.
     Random,
-    /// Nearest expiry first.
+    /// Keys are evicted in the order of their expiry, the nearest first.
     Ttl,
 }
 
@@ -64,13 +64,13 @@ impl Policy {
     }
 }
 
-/// A key that was evicted.
+/// A key that was evicted because memory was short.
 pub struct Evicted {
-    /// The number of the key's database.
+    /// The number of the evicted key's database.
     pub db: usize,
-    /// True if clients may be blocked on the key, or watch or track it.
+    /// True if clients may be blocked on the evicted key, or watch or track it.
     pub followed: bool,
-    /// The key's entry with its value, which the caller drops.
+    /// The evicted key's entry with its value, which the caller drops.
     pub entry: KeyEntry,
 }
 
@@ -118,10 +118,10 @@ impl Criteria {
     }
 }
 
-/// The state of a thread's evictions. See the module's comment.
+/// The state of one thread's evictions: its pool of candidates. See the module's comment.
 #[derive(Default)]
 pub struct Evictor {
-    /// The candidates, sorted by rank, the best one last.
+    /// The candidates for eviction, sorted by rank, the best one last.
     pool: Vec<Candidate>,
     /// The policy by which the candidates in the pool were ranked; `None` before the first eviction
     /// by rank.
@@ -163,8 +163,9 @@ impl Evictor {
         None
     }
 
-    /// Draws a sample of the keyspace and adds its keys to the pool, as far as they are better
-    /// candidates than those in the pool. Returns the number of keys in the sample.
+    /// Draws a sample of the keyspace and adds its keys to the pool of candidates for eviction, as
+    /// far as they are better candidates than those in the pool. Returns the number of keys in the
+    /// sample.
     fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
         let wanted = match criteria.policy.rank {
             // All new keys have the same low counter. A larger sample would find them sooner,
@@ -190,8 +191,8 @@ impl Evictor {
         seen
     }
 
-    /// Adds a key to the pool if there is room, or in place of the worst candidate if the key is
-    /// better. Does nothing if the key is in the pool already.
+    /// Adds a key to the pool of candidates for eviction if there is room, or in place of the worst
+    /// candidate if the key is better. Does nothing if the key is in the pool already.
     fn consider(&mut self, rank: u64, db: usize, keyspace: &Keyspace, key: &[u8]) {
         if self.pool.len() == POOL_LEN_MAX && rank <= self.pool[0].rank {
             return;
@@ -213,9 +214,9 @@ impl Evictor {
         self.pool.insert(at, candidate);
     }
 
-    /// Removes the key of `best` from the keyspace and returns it, if it exists and no other
-    /// candidate has a higher rank now. A candidate that was used since it was ranked returns to
-    /// the pool with its new, lower rank. The loop of [`Evictor::evict`] therefore ends.
+    /// Removes the key of the candidate `best` from the keyspace and returns it, if it exists and
+    /// no other candidate has a higher rank now. A candidate that was used since it was ranked
+    /// returns to the pool with its new, lower rank. The loop of [`Evictor::evict`] therefore ends.
     fn remove(
         &mut self,
         keyspace: &Keyspace,
@@ -245,9 +246,9 @@ impl Evictor {
     }
 }
 
-/// Removes and returns a random key that the policy allows. The key is from a random shard, or from
-/// the next shard that has such keys, and there from a random database. Returns `None` if the
-/// policy allows no key.
+/// Evicts and returns a random key that the policy allows to evict. The key is from a random shard,
+/// or from the next shard that has such keys, and there from a random database. Returns `None` if
+/// the policy allows no key.
 fn evict_any(
     keyspace: &Keyspace,
     policy: Policy,
@@ -328,7 +329,8 @@ mod tests {
         .collect()
     }
 
-    /// Checks the exact order of eviction of a few keys, all of which fit the pool.
+    /// Checks the exact order in which `policy` evicts a few keys, all of which fit the pool of
+    /// candidates.
     fn check(policy: &str, expected: &[&str]) {
         let keyspace = keyspace();
         for (key, expiry_ms, access) in [

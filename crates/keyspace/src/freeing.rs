@@ -18,7 +18,7 @@ pub type FreeingSteps = Box<dyn Iterator<Item = ()> + Send>;
 /// step.
 const PIECEWISE_ELEMENTS_MIN: usize = 64;
 
-/// Converts an object to an iterator that frees it in steps. O(1).
+/// Converts an object to an iterator that frees its memory in steps. O(1).
 pub fn freeing_steps_of(object: Object) -> FreeingSteps {
     match object {
         Object::Set(set) => set.into_freed(),
@@ -31,7 +31,7 @@ pub fn freeing_steps_of(object: Object) -> FreeingSteps {
     }
 }
 
-/// Converts a key's entry to an iterator that frees its value in steps. O(1).
+/// Converts a key's entry to an iterator that frees the memory of its value in steps. O(1).
 pub fn freeing_steps_of_entry(entry: KeyEntry) -> FreeingSteps {
     match entry.into_object() {
         Some(object) => freeing_steps_of(object),
@@ -39,8 +39,8 @@ pub fn freeing_steps_of_entry(entry: KeyEntry) -> FreeingSteps {
     }
 }
 
-/// Converts a table of keys to an iterator that frees it. Each key takes a step; a big value takes
-/// the steps of [`freeing_steps_of`] before it. O(1).
+/// Converts a table of keys to an iterator that frees the table and its keys. Each key takes a
+/// step; a big value takes the steps of [`freeing_steps_of`] before it. O(1).
 pub fn freeing_steps_of_keys(table: Table<KeyEntry>) -> FreeingSteps {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {
@@ -53,8 +53,9 @@ pub fn freeing_steps_of_keys(table: Table<KeyEntry>) -> FreeingSteps {
     }))
 }
 
-/// Returns the bytes of a key with its value: the key's block, and the memory that its object owns
-/// elsewhere. Estimated for a big value. The work is bounded, except for a stream: O(its nodes).
+/// Returns the memory in bytes of a key with its value: the key's block, and the memory that its
+/// object owns elsewhere. Estimated for a big value. The work is bounded, except for a stream:
+/// O(its nodes).
 pub fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         View::Object(object) => object.memory_usage(),
@@ -63,8 +64,8 @@ pub fn memory_of(entry: &KeyEntry) -> usize {
     entry.block_len_bytes() + object
 }
 
-/// Returns the bytes of a table and its keys with their values. The bytes of keys and values are
-/// estimated from a sample of up to 64 keys.
+/// Returns the memory in bytes of a table and of its keys with their values. The bytes of keys and
+/// values are estimated from a sample of up to 64 keys.
 pub fn memory_of_keys(table: &Table<KeyEntry>) -> usize {
     let mut sampled = 0;
     let seen = table.sample(0, SAMPLE_MAX, Sampled::All, |entry| sampled += memory_of(&entry));

@@ -102,36 +102,39 @@ enum WaitPolicy {
     UntilBusy,
 }
 
-/// The state of a pass's thread: inside the gate, the owner of the gate, or outside.
+/// The position of a pass's thread with respect to the keyspace's gate: inside the gate, its
+/// exclusive owner, or outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GatePosition {
-    /// Inside the gate, in parallel with other threads.
+    /// The thread is inside the gate, in parallel with other threads.
     Inside,
-    /// Inside the gate, working as the exclusive owner.
+    /// The thread is inside the gate and works as the exclusive owner.
     Owning,
-    /// Inside the gate and still its exclusive owner, between two runs of exclusive work.
+    /// The thread is inside the gate and still its exclusive owner, between two runs of exclusive
+    /// work.
     Staying,
-    /// Outside the gate, because the thread gave up waiting for a busy thread.
+    /// The thread is outside the gate, because it gave up waiting for a busy thread.
     Outside,
-    /// Outside the gate as long as the pass exists, because a busy script uses another pass of the
-    /// same thread.
+    /// The thread is outside the gate as long as the pass exists, because a busy script uses
+    /// another pass of the same thread.
     Barred,
 }
 
-/// The occupancy of the gate, as read by a thread that waits to be the owner.
+/// The threads inside the gate, as seen by a thread that waits to be the exclusive owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occupancy {
     Empty,
     Occupied,
-    /// A busy thread is inside, perhaps with others.
+    /// A thread with a script that has run for too long is inside the gate, perhaps with others.
     Busy,
 }
 
-/// The gate: shared passes for many threads, or exclusive ownership for one. See the module's
-/// comment for the protocol.
+/// The gate of the keyspace: shared passes for many threads, or exclusive ownership for one. See
+/// the module's comment for the protocol.
 pub struct Gate {
     inside: Box<[CachePadded<AtomicU32>]>,
-    /// True for each index that a thread has claimed ([`Gate::shared_claimed`]).
+    /// The flag of each thread index; true if a thread has claimed the index
+    /// ([`Gate::shared_claimed`]).
     claimed: Box<[AtomicBool]>,
     /// The state of the gate: [`OPEN`], [`CLOSED`] or [`CLOSED_BUSY`]. It has a cache line of its
     /// own, because all threads read it at every turn, and only exclusive owners write it.
@@ -150,24 +153,24 @@ pub struct SharedPass<'g> {
     gate: &'g Gate,
     thread_index: usize,
     position: GatePosition,
-    /// True if the thread waited for an exclusive owner before it entered.
+    /// True if the thread waited for an exclusive owner before it entered the gate.
     waited: bool,
-    /// True if the pass stays the exclusive owner after its first exclusive work, until it ends or
-    /// yields.
+    /// True if the pass stays the exclusive owner of the gate after its first exclusive work, until
+    /// it ends or yields.
     keeps_ownership: bool,
-    /// `Some` while this pass itself is the owner. `None` for a pass that works on behalf of
-    /// another thread that is the owner (`for_owner`).
+    /// The ownership of the gate; `Some` while this pass itself is the exclusive owner. `None` for
+    /// a pass that works on behalf of another thread that is the owner (`for_owner`).
     ownership: Option<Ownership<'g>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// A proof that no other thread is inside the gate. Only the gate creates one, and lends it to the
-/// exclusive owner's work.
+/// A proof that no other thread is inside the gate of the keyspace. Only the gate creates one, and
+/// lends it to the exclusive owner's work.
 pub struct Exclusive {
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// A pass of a thread that claimed its index, see [`Gate::shared_claimed`].
+/// A pass through the gate of a thread that claimed its thread index, see [`Gate::shared_claimed`].
 pub struct ClaimedPass<'g> {
     // The flag is lowered before the claim ends: fields are dropped in this order.
     pass: SharedPass<'g>,
@@ -188,7 +191,7 @@ impl DerefMut for ClaimedPass<'_> {
     }
 }
 
-/// A thread's claim of a thread index. Dropping it ends the claim.
+/// A thread's claim of a thread index of the gate. Dropping it ends the claim.
 struct Claim<'g> {
     gate: &'g Gate,
     thread_index: usize,
@@ -200,15 +203,16 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The exclusive ownership itself. Dropping it opens the gate, also after a panic.
+/// The exclusive ownership of the gate. Dropping it opens the gate for other threads, also after a
+/// panic.
 struct Ownership<'g> {
     gate: &'g Gate,
     _turn: Guard<'g, ()>,
 }
 
 impl Gate {
-    /// Creates a gate for threads numbered `0..threads_max`. It takes one padded cache line a
-    /// thread.
+    /// Creates a gate for threads numbered from 0 to `threads_max` - 1. It takes one padded cache
+    /// line a thread.
     pub fn new(threads_max: usize) -> Self {
         Self {
             inside: (0..threads_max).map(|_| CachePadded::new(AtomicU32::new(OUTSIDE))).collect(),
@@ -220,8 +224,8 @@ impl Gate {
         }
     }
 
-    /// Enters as thread `thread_index`, which no other thread may use at the same time. Sleeps
-    /// while there is an exclusive owner.
+    /// Enters the gate as thread `thread_index`, which no other thread may use at the same time.
+    /// Sleeps while there is an exclusive owner.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or a thread with it is already inside.
@@ -234,7 +238,7 @@ impl Gate {
         pass
     }
 
-    /// Enters like [`shared`](Self::shared), but does not wait for a busy owner: the returned pass
+    /// Enters the gate like [`shared`](Self::shared), but does not wait for a busy owner: the returned pass
     /// is then outside.
     ///
     /// # Panics
@@ -253,9 +257,10 @@ impl Gate {
         pass
     }
 
-    /// Enters like [`shared`](Self::shared), for threads that use one index in turn. While the pass
-    /// exists, no other thread can claim the index, also while this thread is outside. Two threads
-    /// with one flag would let an exclusive owner in when one of them leaves.
+    /// Enters the gate like [`shared`](Self::shared), for threads that use one index in turn. No
+    /// other thread can claim the index while the pass exists, not even while this thread is
+    /// outside the gate. Two threads with one flag would let an exclusive owner in when one of them
+    /// leaves.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or another thread has claimed it.
@@ -264,8 +269,8 @@ impl Gate {
         pass.unwrap_or_else(|| panic!("two threads use index {thread_index} of the gate"))
     }
 
-    /// Enters like [`shared_claimed`](Self::shared_claimed), but does not wait for a busy owner:
-    /// the returned pass is then outside.
+    /// Enters the gate like [`shared_claimed`](Self::shared_claimed), but does not wait for a busy
+    /// owner: the returned pass is then outside.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or another thread has claimed it.
@@ -275,8 +280,8 @@ impl Gate {
         ClaimedPass { pass: self.shared_unless_busy(thread_index), _claim: claim }
     }
 
-    /// Enters like [`shared_claimed`](Self::shared_claimed). Returns `None` if another thread has
-    /// claimed the index.
+    /// Enters the gate like [`shared_claimed`](Self::shared_claimed). Returns `None` if another
+    /// thread has claimed the index.
     ///
     /// # Panics
     /// If the index is not below `threads_max`.
@@ -285,16 +290,16 @@ impl Gate {
         Some(ClaimedPass { pass: self.shared(thread_index), _claim: claim })
     }
 
-    /// Claims an index; `None` if another thread has claimed it.
+    /// Claims an index of a thread in the gate; `None` if another thread has claimed it.
     fn claim(&self, thread_index: usize) -> Option<Claim<'_>> {
         // Acquire: the flag of the previous claimer is lowered. Pairs with the Release of its drop.
         let was_claimed = self.claimed[thread_index].swap(true, Acquire);
         (!was_claimed).then_some(Claim { gate: self, thread_index })
     }
 
-    /// Returns a pass for a thread that helps the exclusive owner, which waits for that thread. The
-    /// pass counts as the owner. Of several such threads, only one at a time may do work that needs
-    /// the ownership.
+    /// Returns a pass through the gate for a thread that helps the exclusive owner, which waits for
+    /// that thread. The pass counts as the owner. Of several such threads, only one at a time may
+    /// do work that needs the ownership.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or is claimed or inside, or if there is no owner.
@@ -330,9 +335,9 @@ impl Gate {
         assert!(inside == OUTSIDE, "thread {thread_index} is already inside the gate");
     }
 
-    /// Runs `work` with exclusive ownership: waits for every thread to leave, and keeps new ones
-    /// out. Only for threads without a pass: a thread inside would wait for itself, and must use
-    /// `SharedPass::exclusive`.
+    /// Runs `work` with exclusive ownership of the gate: waits for every thread to leave, and keeps
+    /// new ones out. Only for threads without a pass: a thread inside would wait for itself, and
+    /// must use `SharedPass::exclusive`.
     pub fn exclusive<R>(&self, work: impl FnOnce(&Exclusive) -> R) -> R {
         let _ownership = self.own(WaitPolicy::Endless);
         work(&Exclusive { _stays_on_its_thread: PhantomData })
@@ -349,8 +354,8 @@ impl Gate {
         waits
     }
 
-    /// Raises the flag of thread `thread_index`. Returns true if the gate is open, so that the
-    /// thread is inside; otherwise the caller must lower the flag.
+    /// Raises the gate's flag of thread `thread_index`. Returns true if the gate is open, so that
+    /// the thread is inside; otherwise the caller must lower the flag.
     #[inline]
     fn try_enter(&self, thread_index: usize) -> bool {
         self.inside[thread_index].store(INSIDE, Relaxed);
@@ -360,8 +365,9 @@ impl Gate {
         self.closed.load(Acquire) == OPEN
     }
 
-    /// Lowers the thread's flag, waits until the gate opens, and enters. `patience` limits the
-    /// wait. Meanwhile the thread counts as waiting. Returns the thread's new position.
+    /// Lowers the gate's flag of thread `thread_index`, waits until the gate opens, and enters.
+    /// `patience` limits the wait. Meanwhile the thread counts as waiting. Returns the thread's new
+    /// position.
     #[cold]
     fn enter_when_open(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         // Relaxed, here and below: only a count that owners wait for. The flags and fences make the
@@ -374,8 +380,8 @@ impl Gate {
         position
     }
 
-    /// Lowers the thread's flag, waits until the gate opens, and enters. `patience` limits the
-    /// wait. Returns the thread's new position.
+    /// Lowers the gate's flag of thread `thread_index`, waits until the gate opens, and enters.
+    /// `patience` limits the wait. Returns the thread's new position.
     fn wait_for_opening(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         loop {
             self.leave(thread_index);
@@ -400,15 +406,16 @@ impl Gate {
         }
     }
 
-    /// Lowers the flag of a thread, and wakes an owner that may be waiting for that.
+    /// Lowers the flag of a thread that leaves the gate, and wakes a future owner that may be
+    /// waiting for that.
     #[inline]
     fn leave(&self, thread_index: usize) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
         self.set_flag(thread_index, OUTSIDE);
     }
 
-    /// Changes the flag of a thread that is inside, and wakes an owner that may be waiting for
-    /// that.
+    /// Changes the flag of a thread that is inside the gate, and wakes a future owner that may be
+    /// waiting for that.
     #[inline]
     fn set_flag(&self, thread_index: usize, flag: u32) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
@@ -420,8 +427,8 @@ impl Gate {
         }
     }
 
-    /// Wakes the owner that waits for flags to be lowered; if it is about to sleep, makes it check
-    /// the flags again.
+    /// Wakes the thread that waits to be the owner until all flags are lowered; if it is about to
+    /// sleep, makes it check the flags again.
     #[cold]
     fn notify_owner(&self) {
         // Relaxed: the fence in `set_flag` comes before it. An owner that reads this count with the
@@ -430,8 +437,8 @@ impl Gate {
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
 
-    /// Closes the gate and waits until all threads are outside. Returns `None` if `patience` ended
-    /// the wait, which [`WaitPolicy::Endless`] never does.
+    /// Closes the gate and waits until all threads are outside. Returns `None` if the wait ended as
+    /// `patience` permits, which [`WaitPolicy::Endless`] never does.
     fn own(&self, patience: WaitPolicy) -> Option<Ownership<'_>> {
         let turn = match patience {
             WaitPolicy::Endless => self.turn.lock(),
@@ -488,8 +495,8 @@ impl Gate {
         occupancy
     }
 
-    /// Marks the gate as closed for long, and wakes the threads that wait for it to open, so that
-    /// some of them give up. Only the thread that has closed the gate may call it.
+    /// Marks the gate as closed for a long time, and wakes the threads that wait for it to open, so
+    /// that those that need not wait give up. Only the thread that has closed the gate may call it.
     #[cold]
     fn close_for_busy(&self) {
         // Relaxed: a thread that reads it does not access the data.
@@ -500,8 +507,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Waits until the threads that waited for the previous owner are inside. The caller has not
-    /// closed the gate yet, so nothing else delays these threads.
+    /// Waits until the threads that waited for the previous owner are inside the gate. The caller
+    /// has not closed the gate yet, so nothing else delays these threads.
     fn admit_waiting_threads(&self) {
         let mut spins_left = spins_max();
         loop {
@@ -520,16 +527,16 @@ impl Gate {
 }
 
 impl SharedPass<'_> {
-    /// Runs `work` with exclusive ownership from inside a turn: leaves, becomes the owner, and
-    /// enters again before it returns. Other threads may have been exclusive owners in between (see
-    /// the module's comment). The caller must hold no shard's lock and must not rely on earlier
-    /// reads.
+    /// Runs `work` with exclusive ownership of the gate from inside a turn: leaves the gate,
+    /// becomes its owner, and enters again before it returns. Other threads may have been exclusive
+    /// owners in between (see the module's comment). The caller must hold no shard's lock and must
+    /// not rely on earlier reads.
     pub fn exclusive<R>(&mut self, work: impl FnOnce(&Exclusive) -> R) -> R {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
 
-    /// Runs `work` with exclusive ownership like [`exclusive`](Self::exclusive). `work` gets this
-    /// pass, on which it may request the ownership again: the request succeeds at once.
+    /// Runs `work` with exclusive ownership of the gate like [`exclusive`](Self::exclusive). `work`
+    /// gets this pass, on which it may request the ownership again: the request succeeds at once.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         self.alone_with(WaitPolicy::Endless, work).expect("endless patience ends with the ownership")
     }
@@ -571,7 +578,7 @@ impl SharedPass<'_> {
         drop(ReenterGuard::open(self, patience));
     }
 
-    /// Leaves the gate during a turn, runs `work` outside, so that it delays no future owner, and
+    /// Leaves the gate during a turn, runs `work` outside, where it delays no future owner, and
     /// enters again. As for `exclusive`, the caller must hold no shard's lock and must not rely on
     /// earlier reads. A pass that works as the exclusive owner stays inside.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
@@ -583,9 +590,10 @@ impl SharedPass<'_> {
         work()
     }
 
-    /// Returns true if the turn should call [`yield_to_owner`](Self::yield_to_owner): another
-    /// thread waits for the ownership or for this owner, or this pass is outside. For a pass in
-    /// parallel with others, it costs one load of a cache line that only owners write.
+    /// Returns true if the pass's thread should call [`yield_to_owner`](Self::yield_to_owner):
+    /// another thread waits to be the gate's owner or waits for this owner, or this pass is
+    /// outside. For a pass in parallel with others, it costs one load of a cache line that only
+    /// owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         match self.position {
@@ -597,16 +605,17 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Returns true if the pass remains the exclusive owner between two runs of exclusive work.
+    /// Returns true if the pass remains the exclusive owner of the gate between two runs of
+    /// exclusive work.
     #[inline]
     pub fn is_staying(&self) -> bool {
         self.position == GatePosition::Staying
     }
 
     /// Leaves the gate for a waiting exclusive owner and enters again afterwards; stays outside
-    /// while the owner is busy. A pass that was outside enters if it can. Returns true if the pass
-    /// is then inside. As for `exclusive`, the caller must hold no shard's lock and must not rely
-    /// on earlier reads.
+    /// while the owner is busy. A pass that was outside the gate enters if it can. Returns true if
+    /// the pass is then inside the gate. As for `exclusive`, the caller must hold no shard's lock
+    /// and must not rely on earlier reads.
     #[cold]
     pub fn yield_to_owner(&mut self) -> bool {
         match self.position {
@@ -618,16 +627,16 @@ impl SharedPass<'_> {
         self.is_inside()
     }
 
-    /// Returns true if the thread is inside, as the exclusive owner or in parallel with others. It
-    /// is outside after it gave up waiting for a busy owner, and may then lock no shard.
+    /// Returns true if the thread is inside the gate, as the exclusive owner or in parallel with
+    /// others. It is outside after it gave up waiting for a busy owner, and may then lock no shard.
     #[inline]
     pub fn is_inside(&self) -> bool {
         matches!(self.position, GatePosition::Inside | GatePosition::Owning | GatePosition::Staying)
     }
 
-    /// Marks this turn as busy: its script has run for too long. Callers of `unless_busy` functions
-    /// then do not wait for it. The mark lasts until [`end_busy`](Self::end_busy) or the end of the
-    /// turn; for the exclusive owner, until the end of the ownership.
+    /// Marks this pass as busy: its thread's script has run for too long. Callers of `unless_busy`
+    /// functions then do not wait for it. The mark lasts until [`end_busy`](Self::end_busy) or the
+    /// end of the turn; for the exclusive owner, until the end of the ownership.
     #[cold]
     pub fn mark_busy(&mut self) {
         match self.position {
@@ -651,7 +660,7 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Enters the gate with a pass that is outside. `patience` limits the wait for an exclusive
+    /// Enters the gate with a pass that is outside it. `patience` limits the wait for an exclusive
     /// owner.
     fn come_in(&mut self, patience: WaitPolicy) {
         let (gate, thread_index) = (self.gate, self.thread_index);
@@ -662,12 +671,13 @@ impl SharedPass<'_> {
         };
     }
 
-    /// Returns true if the thread waited for an exclusive owner when it created the pass.
+    /// Returns true if the thread waited for an exclusive owner of the gate when it created the
+    /// pass.
     pub fn has_waited(&self) -> bool {
         self.waited
     }
 
-    /// Returns the index in the gate of the pass's thread.
+    /// Returns the index of the pass's thread in the gate.
     pub fn thread_index(&self) -> usize {
         self.thread_index
     }
@@ -694,7 +704,7 @@ impl<'p, 'g> ReenterGuard<'p, 'g> {
         Self { pass, patience }
     }
 
-    /// Drops the guard without entering again: the pass stays outside.
+    /// Drops the guard without entering the gate again: the pass stays outside.
     fn forget(self) {
         std::mem::forget(self);
     }
@@ -706,8 +716,8 @@ impl Drop for ReenterGuard<'_, '_> {
     }
 }
 
-/// A pass whose thread works as the exclusive owner until this value is dropped. Then the gate
-/// opens, unless the pass remains the owner.
+/// A pass whose thread works as the exclusive owner of the gate until this value is dropped. Then
+/// the gate opens, unless the pass remains the owner.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,
@@ -870,7 +880,7 @@ mod tests {
         gate.exclusive(|_| ());
     }
 
-    /// Waits until a thread waits for the gate to open.
+    /// Waits until some thread waits for the gate to open.
     fn await_rejected(gate: &Gate) {
         while gate.rejected.load(Relaxed) == 0 {
             std::thread::yield_now();
@@ -933,9 +943,9 @@ mod tests {
         });
     }
 
-    /// Checks turns, upgrades and background owners at once, with real threads that really sleep.
-    /// An owner's read-modify-write in two steps must not be disturbed, and all threads must
-    /// finish.
+    /// Checks shared passes, their exclusive work, and owners in the background at the same time,
+    /// with real threads that sleep. An owner's read-modify-write in two steps must not be
+    /// disturbed, and all threads must finish.
     #[test]
     fn owners_are_alone() {
         const TURNS: u64 = 3_000;

@@ -35,8 +35,8 @@ impl KeyHash {
         Self((shard as u64) << (64 - SHARD_BITS))
     }
 
-    /// Returns the hash as a number, for hash tables outside the keyspace. Keys of one shard have
-    /// the same top bits.
+    /// Returns the hash of the key as a number, for hash tables outside the keyspace. Keys of one
+    /// shard have the same top bits.
     #[inline]
     pub fn number(self) -> u64 {
         self.0
@@ -53,7 +53,7 @@ pub struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// Returns the number of the key's shard.
+    /// Returns the number of the shard that has the key.
     #[inline]
     pub fn shard(&self) -> usize {
         shard_of(self.hash)
@@ -106,7 +106,7 @@ impl Hasher {
         self.state.hash_one(member)
     }
 
-    /// Returns `bytes` with their hash.
+    /// Returns the key with the name `bytes` and its hash.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, hash: self.hash_key(bytes) }

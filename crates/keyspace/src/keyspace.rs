@@ -72,7 +72,8 @@ impl Keyspace {
         &self.sizes
     }
 
-    /// Returns the state of the keyspace's snapshot walk, also when no walk is in progress.
+    /// Returns the state of the walk over the keyspace for a snapshot, also when no walk is in
+    /// progress.
     #[inline]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -105,8 +106,8 @@ impl Keyspace {
 
     /// Calls `visit` with about `entries_max` further keys of `part`, the keys of a database in one
     /// shard, for a snapshot. Does not visit big values, but queues them for
-    /// [`Keyspace::walk_big`]. The calling thread has entered the gate, so no exclusive owner runs.
-    /// O(entries), with the shard locked.
+    /// [`Keyspace::walk_big`]. The calling thread is inside the gate, so no exclusive owner of the
+    /// keyspace works. O(entries), with the shard locked.
     pub fn walk_part(&self, part: Part, entries_max: usize, visit: impl FnMut(&KeyEntry)) -> Stepped {
         match self.lock_unless_busy(part.shard()) {
             Some(mut shard) => self.snapshot.walk_part(&mut shard, part, entries_max, visit),
@@ -115,8 +116,8 @@ impl Keyspace {
     }
 
     /// Calls `visit` with the next pieces of a big value in the snapshot walk, about `elements_max`
-    /// elements. The caller must be inside the gate. O(elements), with the shard locked unless the
-    /// value was removed from the keyspace.
+    /// elements. The caller must be inside the gate, so that no exclusive owner of the keyspace
+    /// works. O(elements), with the shard locked unless the value was removed from the keyspace.
     pub fn walk_big(
         &self,
         big: &BigValue,
@@ -139,8 +140,8 @@ impl Keyspace {
     }
 
     /// Removes the key at `place`, a place in a database's table, from a locked shard and returns
-    /// its entry. Subtracts its size from the size counts: in the caller's `lane`, or for `None` in
-    /// the shared lane. O(1) amortised.
+    /// its entry. Subtracts its size from the size counts: in the `lane` (the counts of one thread)
+    /// of the caller, or for `None` in the shared one. O(1) amortised.
     #[inline]
     pub(crate) fn remove_at(
         &self,
@@ -169,7 +170,7 @@ impl Keyspace {
         entry
     }
 
-    /// Informs the snapshot walk of an entry that is about to replace another one in a locked
+    /// Informs the snapshot walk that `entry` is about to replace the entry of a key in a locked
     /// shard. If the walk is reading a big value that the new entry holds, it updates the stored
     /// place of that value.
     #[inline]
@@ -239,15 +240,16 @@ impl Keyspace {
         }
     }
 
-    /// Subtracts the size of a key that was just removed from a locked shard, in the shared lane of
-    /// the size counts.
+    /// Subtracts the size of a key that was just removed from a locked shard from the size counts
+    /// (in the counts that threads share).
     pub(crate) fn removed(&self, shard: &mut Shard, db: usize, entry: &KeyEntry) {
         let hash = self.hasher.hash_key(entry.key());
         self.resized(None, shard, Resize { db, hash, old: SizeMark::of(entry), new: SizeMark::NONE });
     }
 
     /// Updates the size counts and the index of big keys after a key of a locked shard has changed
-    /// its size mark. Counts in the caller's `lane`, or for `None` in the shared lane. O(1).
+    /// its size mark. Counts in the `lane` (the counts of one thread) of the caller, or for `None`
+    /// in the shared one. O(1).
     #[inline]
     pub(crate) fn resized(&self, lane: Option<&SizeLane>, shard: &mut Shard, resize: Resize) {
         let Resize { db, hash, old, new } = resize;
@@ -277,8 +279,8 @@ impl Keyspace {
     }
 
     /// Removes all keys from these databases. Calls `taken` with the table of each shard that had
-    /// keys in one of them. The caller must be the gate's exclusive owner. O(shards), for any
-    /// number of keys.
+    /// keys in one of them. The caller must own the keyspace exclusively. O(shards), for any number
+    /// of keys.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
         if dbs == (0..self.db_count) {
             self.snapshot.note_flushed_all();
@@ -304,7 +306,7 @@ impl Keyspace {
         }
     }
 
-    /// Exchanges the keys of two databases. The caller must be the gate's exclusive owner.
+    /// Exchanges the keys of two databases. The caller must own the keyspace exclusively.
     /// O(shards).
     pub fn swap_dbs(&self, a: usize, b: usize) {
         for shard in 0..SHARD_COUNT {
@@ -316,7 +318,7 @@ impl Keyspace {
 
     /// Exchanges all keys with those of `other`, which [`beside`](Self::beside) has created. The
     /// registrations of blocked, watching and tracking clients stay with this keyspace. The caller
-    /// owns both keyspaces. O(shards × databases), for any number of keys.
+    /// must own both keyspaces exclusively. O(shards × databases), for any number of keys.
     ///
     /// # Panics
     /// If a snapshot walk over one of the keyspaces is in progress.
@@ -333,7 +335,7 @@ impl Keyspace {
     }
 
     /// Moves the big values of these databases that the snapshot walk is reading out of the
-    /// keyspace. The walk becomes their owner. The caller must be the gate's exclusive owner.
+    /// keyspace. The walk becomes their owner. The caller must own the keyspace exclusively.
     #[cold]
     fn take_out_bigs(&self, dbs: &std::ops::Range<usize>) {
         for (db, hash, key) in self.snapshot.bigs_within(dbs) {
@@ -370,13 +372,13 @@ impl Keyspace {
         structures::prefetch::prefetch_read(&raw const self.shards[shard_of(hash)]);
     }
 
-    /// Locks one shard and returns it as a set of locked shards.
+    /// Locks one shard and returns it as a [`Locked`] set of one shard.
     pub fn lock_shard(&self, shard: usize) -> Locked<'_> {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
-    /// Locks like [`lock_shard`](Self::lock_shard). Returns `None` if a busy script holds the
-    /// shard.
+    /// Locks one shard like [`lock_shard`](Self::lock_shard). Returns `None` if a script that has
+    /// run for too long holds the shard.
     pub fn lock_shard_unless_busy(&self, shard: usize) -> Option<Locked<'_>> {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
@@ -396,8 +398,8 @@ impl Keyspace {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
 
-    /// Locks like [`lock_all_of`](Self::lock_all_of). If a script that has run for too long holds
-    /// one of the shards, returns `None` with none locked.
+    /// Locks the shards of these hashes like [`lock_all_of`](Self::lock_all_of). If a script that
+    /// has run for too long holds one of the shards, returns `None` with none locked.
     pub fn lock_all_of_unless_busy(&self, hashes: impl Iterator<Item = KeyHash>) -> Option<Locked<'_>> {
         self.lock_shards_by(hashes.map(shard_of).collect(), |shard| self.lock_unless_busy(shard))
     }
@@ -477,8 +479,8 @@ impl Keyspace {
         size
     }
 
-    /// Calls `look` with one shard, locked, and returns its result. Returns `None` if a busy script
-    /// holds the shard.
+    /// Locks one shard, calls `look` with it, and returns the result of `look`. Returns `None` if a
+    /// busy script holds the shard.
     pub(crate) fn look_at<T>(&self, shard: usize, look: impl FnOnce(&Shard) -> T) -> Option<T> {
         self.lock_unless_busy(shard).map(|guard| look(&guard))
     }
@@ -532,33 +534,35 @@ const SWEPT_FIELDS_MAX: usize = 32;
 /// The expired keys and fields that sweeps of active expiry have removed.
 pub struct SweepResult {
     due_ms: i64,
-    /// The number of the database that the last step swept.
+    /// The number of the database that the last step of the sweep visited.
     pub db: usize,
-    /// The removed keys that were due, with their values.
+    /// The removed keys that had expired, with their values.
     pub expired: Vec<KeyEntry>,
     /// The removed hashes, of which a sweep had removed the last field.
     pub emptied: Vec<KeyEntry>,
-    /// The keys of hashes that lost fields but still exist. Empty unless `names_shrunk` is set.
+    /// The keys of the hashes from which expired fields were removed and that still exist. Empty
+    /// unless `names_shrunk` is set.
     pub shrunk: Vec<Box<[u8]>>,
     /// True if the sweep fills `shrunk`.
     pub names_shrunk: bool,
-    /// The fields that hashes lost, in the order of their removal. Empty unless `names_fields` is
-    /// set. Includes the fields of hashes that lost their last field.
+    /// The expired fields that were removed from hashes, in the order of their removal. Empty
+    /// unless `names_fields` is set. Includes the last fields of hashes that were then removed.
     pub removed_fields: Vec<SweptFields>,
     /// True if the sweep fills `removed_fields`.
     pub names_fields: bool,
-    /// The number of fields removed from hashes.
+    /// The number of expired fields removed from hashes.
     pub fields: u64,
     /// The number of keys with an expiry, due or not, in all tables of which a sweep was started. A
     /// table has the keys of one database in one shard.
     pub expiring: u64,
-    /// The number of elements that sweeps have checked: keys with an expiry, due or not, and hashes
-    /// that have fields with one.
+    /// The number of elements that sweeps of active expiry have checked: keys with an expiry, due
+    /// or not, and hashes that have fields with an expiry.
     pub looked_at: u64,
 }
 
 impl SweepResult {
-    /// Creates an empty result, for keys and fields whose deadlines are up to `due_ms`.
+    /// Creates an empty result of a sweep that removes keys and fields whose deadlines are up to
+    /// `due_ms`, in Unix milliseconds.
     pub fn up_to(due_ms: i64) -> Self {
         Self {
             due_ms,
@@ -581,14 +585,15 @@ impl SweepResult {
         self
     }
 
-    /// Returns true if the result has no removed key and no name of a changed hash or removed
-    /// field.
+    /// Returns true if the sweep's result has no removed key and no name of a changed hash or
+    /// removed field.
     pub fn is_empty(&self) -> bool {
         let keys = self.expired.is_empty() && self.emptied.is_empty();
         keys && self.shrunk.is_empty() && self.removed_fields.is_empty()
     }
 
-    /// Frees the removed keys and the names of fields and hashes. Keeps the counts.
+    /// Frees the removed keys and the names of fields and hashes in the sweep's result. Keeps the
+    /// counts.
     pub fn clear(&mut self) {
         self.expired.clear();
         self.emptied.clear();
@@ -600,7 +605,7 @@ impl SweepResult {
 /// The fields that one step of active expiry removed from one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFields {
-    /// The hash's key.
+    /// The key of the hash that had the fields.
     pub key: Box<[u8]>,
     /// The names of the removed fields, at least one.
     pub fields: Vec<Box<[u8]>>,
@@ -669,11 +674,11 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
 /// The point at which the next step of active expiry's sweep over the keyspace starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepPoint {
-    /// The number of the shard that the next step sweeps.
+    /// The number of the shard that the next step of the sweep visits.
     pub shard: usize,
-    /// The number of the database that the next step sweeps.
+    /// The number of the database that the next step of the sweep visits.
     pub db: usize,
-    /// The cursor of the next step in the table of that database in that shard.
+    /// The cursor at which the next step continues in the table of that database in that shard.
     pub cursor: u64,
 }
 
@@ -695,7 +700,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// Returns the value of a shard; `None` if it has none. O(log shards).
+    /// Returns the value stored for a shard; `None` if there is none. O(log shards).
     #[inline]
     fn get(&self, shard: usize) -> Option<&T> {
         match self {
@@ -704,7 +709,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// Adds the value of a shard that has none yet. O(shards).
+    /// Adds the value of a shard that has no value yet. O(shards).
     fn insert(&mut self, shard: usize, held: T) {
         let mut many = match std::mem::replace(self, Self::Many(Vec::new())) {
             Self::Many(many) if many.is_empty() => return *self = Self::One((shard, held)),
@@ -715,7 +720,7 @@ impl<T> Held<T> {
         *self = Self::Many(many);
     }
 
-    /// Borrows the value of a shard mutably; `None` if it has none. O(log shards).
+    /// Borrows the value stored for a shard mutably; `None` if there is none. O(log shards).
     #[inline]
     fn get_mut(&mut self, shard: usize) -> Option<&mut T> {
         match self {
@@ -728,7 +733,7 @@ impl<T> Held<T> {
     }
 }
 
-/// Returns the index of a shard's value in `many`; `None` if it has none. O(log shards).
+/// Returns the index of a shard's value in `many`; `None` if the shard has no value. O(log shards).
 fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
     many.binary_search_by_key(&shard, |(number, _)| *number).ok()
 }
@@ -737,8 +742,8 @@ fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
 pub struct Locked<'k>(Held<Guard<'k, Shard>>);
 
 impl<'k> Locked<'k> {
-    /// Adds the shard of this hash to the locked ones if its lock is free. Never waits for the
-    /// lock, so there is no deadlock. Returns true if the shard is then locked. O(locked).
+    /// Locks the shard of this hash and adds it to the locked ones if its lock is free. Never waits
+    /// for the lock, so there is no deadlock. Returns true if the shard is then locked. O(locked).
     pub fn try_add(&mut self, keyspace: &'k Keyspace, hash: KeyHash) -> bool {
         let shard = shard_of(hash);
         if self.0.get(shard).is_some() {
@@ -832,9 +837,11 @@ impl ShardsMut<'_> {
 
 /// A set of several locked shards.
 trait ShardsByNumber {
-    /// Borrows like [`ShardsMut::get_mut`]. O(log locked).
+    /// Borrows a shard mutably by its number, like [`ShardsMut::get_mut`]; `None` if it is not
+    /// locked. O(log locked).
     fn get_mut(&mut self, shard: usize) -> Option<&mut Shard>;
-    /// Borrows like [`ShardsMut::get`]. O(log locked).
+    /// Borrows a shard by its number, like [`ShardsMut::get`]; `None` if it is not locked. O(log
+    /// locked).
     fn get(&self, shard: usize) -> Option<&Shard>;
 }
 
@@ -869,7 +876,7 @@ mod tests {
         names
     }
 
-    /// Returns the sorted names of the keys of a database that can be found.
+    /// Returns the sorted names of those keys of a database that a search finds.
     fn names(keyspace: &Keyspace, db: usize) -> Vec<String> {
         let mut names = Vec::new();
         for shard in 0..SHARD_COUNT {

@@ -26,8 +26,8 @@ impl PackLimits {
 /// The limits up to which a set is stored as an intset or a listpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLimits {
-    /// The most members of a set of integers.
+    /// The most members of a set of integers that is stored as an intset.
     pub intset_entries_max: usize,
-    /// The limits of a packed set of strings.
+    /// The limits of a set that is packed in one listpack.
     pub pack: PackLimits,
 }

@@ -28,12 +28,13 @@ pub struct ListLimits {
 }
 
 impl ListLimits {
-    /// Converts a value of the option `list-max-listpack-size` to limits, without compression.
+    /// Converts a value of the option `list-max-listpack-size` to the limits of a list, without
+    /// compression.
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }
 
-    /// Sets the length in bytes from which a string has a list node of its own.
+    /// Sets the length in bytes from which a string has a node of its own in a list.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         Self { node: self.node.with_plain_from(len_bytes) }
     }
@@ -50,7 +51,7 @@ impl ListLimits {
     }
 }
 
-/// An end of a list. Commands call the front LEFT or HEAD, and the back RIGHT or TAIL.
+/// The two ends of a list. Commands call the front LEFT or HEAD, and the back RIGHT or TAIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEnd {
     /// The end with index 0: the first element.
@@ -59,7 +60,7 @@ pub enum ListEnd {
     Back,
 }
 
-/// The order in which popped elements are pushed.
+/// The order in which several elements popped from the end of a list are pushed (BLMOVEM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushOrder {
     /// The first element popped is pushed first.
@@ -71,16 +72,16 @@ pub enum PushOrder {
 /// The side of the pivot at which LINSERT inserts its element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// Before the pivot.
+    /// The element is inserted before the pivot.
     Before,
-    /// After the pivot.
+    /// The element is inserted after the pivot.
     After,
 }
 
 /// The parameters of a search for an element's positions (LPOS).
 #[derive(Clone, Copy, Debug)]
 pub struct PositionQuery<'a> {
-    /// The element to find.
+    /// The string that the elements to find must equal.
     pub value: &'a [u8],
     /// The number of the first match to return, from 1. A negative rank counts matches from the
     /// back. The caller rejects 0, which this module treats as -1.
@@ -94,7 +95,7 @@ pub struct PositionQuery<'a> {
 /// The elements that [`List::trim`] removed: their number, and those that it did not free.
 #[derive(Debug)]
 pub struct Trimmed {
-    /// The number of elements removed.
+    /// The number of elements that were removed from the list.
     pub removed: usize,
     /// Most of the removed elements, if they are so many that the caller should free them in the
     /// background. Else `None`.
@@ -165,7 +166,7 @@ impl List {
         Self { elements: Elements::Quick(Box::new(quicklist)) }
     }
 
-    /// Returns the structure of the list: its listpack or its quicklist. O(1).
+    /// Returns the structure in which the list is stored: a listpack or a quicklist. O(1).
     pub fn view(&self) -> ListView<'_> {
         match &self.elements {
             Elements::Pack(pack) => ListView::Pack(pack),
@@ -191,7 +192,7 @@ impl List {
         }
     }
 
-    /// Returns the name for OBJECT ENCODING.
+    /// Returns the name of the list's encoding for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match self.elements {
             Elements::Pack(_) => "listpack",
@@ -228,8 +229,8 @@ impl List {
 
     // Reading.
 
-    /// Converts a user's index to an index from the first element; `None` if it is out of range.
-    /// O(1).
+    /// Converts a user's index, which counts from the end if it is negative, to an index from the
+    /// first element. Returns `None` if it is out of range. O(1).
     #[inline]
     pub fn resolve_index(&self, index: i64) -> Option<usize> {
         let len = self.len();
@@ -237,8 +238,8 @@ impl List {
         usize::try_from(index).ok().filter(|&index| index < len)
     }
 
-    /// Converts a user's inclusive range from `start` to `stop` to indices. The part outside the
-    /// list is cut off. O(1).
+    /// Converts a user's inclusive range from `start` to `stop` to indices from the first element.
+    /// The part outside the list is cut off. O(1).
     #[inline]
     pub fn resolve_range(&self, start: i64, stop: i64) -> Range<usize> {
         let len = self.len() as i64;
@@ -276,7 +277,7 @@ impl List {
         }
     }
 
-    /// Visits like [`List::visit_range`], last to first.
+    /// Calls `visit` with the elements in `range` like [`List::visit_range`], but last to first.
     pub fn visit_range_rev(&self, range: Range<usize>, mut visit: impl FnMut(Element<'_>)) {
         let mut left = range.len();
         // The result is not needed: the visit ends early only if all elements in the range were
@@ -427,7 +428,8 @@ impl List {
         moved
     }
 
-    /// Removes elements like [`List::pop`], but does not change the list's encoding.
+    /// Removes up to `count` elements at `end` like [`List::pop`], but does not change the list's
+    /// encoding.
     #[inline]
     fn take(&mut self, end: ListEnd, count: usize, mut popped: impl FnMut(Element<'_>)) -> usize {
         match &mut self.elements {
@@ -565,16 +567,17 @@ impl List {
         matches!(self.elements, Elements::Quick(_))
     }
 
-    /// Starts a snapshot's walk of the list's present state, whose nodes [`List::walk_next`]
-    /// visits. Returns the number of nodes. Does nothing for a listpack and returns 0. O(1).
+    /// Starts a snapshot's walk, which reads the list's present state while the list changes;
+    /// [`List::walk_next`] visits its nodes. Returns the number of nodes. Does nothing for a
+    /// listpack and returns 0. O(1).
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let Elements::Quick(quick) = &mut self.elements else { return 0 };
         quick.begin_walk(walk_state);
         quick.node_count()
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the list;
+    /// `None` if there is none. O(1).
     pub fn ticket(&self) -> Option<u32> {
         match &self.elements {
             Elements::Quick(quick) => quick.ticket(),

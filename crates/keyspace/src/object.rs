@@ -19,7 +19,8 @@ pub type KeyEntry = Entry<Object>;
 /// string are shared until one of the two changes.
 #[derive(Clone, Debug)]
 pub enum Object {
-    /// A string of more than [`structures::entry::INLINE_BYTES_MAX`] bytes.
+    /// A string of more than [`structures::entry::INLINE_BYTES_MAX`] bytes, too long to be stored
+    /// after its key.
     Blob(Blob),
     /// A list.
     List(List),
@@ -40,7 +41,7 @@ pub enum Object {
 const _: () = assert!(size_of::<Object>() <= 24);
 
 impl Object {
-    /// Returns the name for TYPE.
+    /// Returns the name of the object's type for TYPE.
     pub fn type_name(&self) -> &'static str {
         match self {
             Object::Blob(_) => "string",
@@ -53,7 +54,7 @@ impl Object {
         }
     }
 
-    /// Returns the name for OBJECT ENCODING.
+    /// Returns the name of the object's encoding for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match self {
             Object::Blob(_) => "raw",
@@ -121,8 +122,8 @@ impl Object {
         }
     }
 
-    /// Returns the bytes that the object owns outside its key's block. Estimated for a big value.
-    /// O(nodes).
+    /// Returns the bytes of memory that the object owns outside its key's block. Estimated for a
+    /// big value. O(nodes).
     pub fn memory_usage(&self) -> usize {
         match self {
             Object::Blob(blob) => blob.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
@@ -143,7 +144,7 @@ impl structures::entry::Held for Object {
     }
 }
 
-/// Returns the name for TYPE of an entry's value.
+/// Returns the name of the type of an entry's value for TYPE.
 pub fn type_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         View::Object(object) => object.type_name(),
@@ -158,7 +159,7 @@ pub trait ObjectType: Sized {
     fn of(object: &Object) -> Option<&Self>;
     /// Borrows the object mutably as this type; `None` if it has another type.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
-    /// Converts this value to an object.
+    /// Converts this value of a type to an object that a key can hold.
     fn into_object(self) -> Object;
     /// Returns true if the value is empty, so that its key must be removed. O(1).
     fn is_empty(&self) -> bool;

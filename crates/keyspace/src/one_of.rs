@@ -3,11 +3,11 @@
 
 /// One of three iterators over the same items.
 pub(crate) enum OneOf<A, B, C> {
-    /// The iterator of the first encoding.
+    /// The iterator over the first of the three encodings.
     A(A),
-    /// The iterator of the second encoding.
+    /// The iterator over the second of the three encodings.
     B(B),
-    /// The iterator of the third encoding.
+    /// The iterator over the third of the three encodings.
     C(C),
 }
 

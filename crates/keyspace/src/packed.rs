@@ -10,15 +10,15 @@ use std::fmt;
 /// The reason why a valid listpack is not a valid hash, set or sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackDefect {
-    /// A field without a value, or a member without a score.
+    /// A field without a value, or a member of a sorted set without a score.
     HalfPair,
     /// The same member or field occurs twice.
     Duplicate,
-    /// The score of a member is not a number.
+    /// The score of a sorted set's member is not a number.
     Score,
-    /// The deadline of a field is not a time.
+    /// The deadline (expiry) of a hash's field is not a time.
     Deadline,
-    /// Members of a sorted set, or deadlines of a hash, are not in order.
+    /// The members of a sorted set, or the deadlines of a hash, are not in order.
     Order,
 }
 

@@ -31,17 +31,17 @@ pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 pub enum Head {
     /// The description of a list, visited before the list's nodes.
     List {
-        /// The number of [`ValuePart::Node`]s that follow.
+        /// The number of [`ValuePart::Node`]s of the list that follow.
         nodes: usize,
     },
     /// The description of a set, visited before the set's members.
     Set {
-        /// The number of [`ValuePart::Member`]s that follow.
+        /// The number of [`ValuePart::Member`]s of the set that follow.
         members: usize,
     },
     /// The description of a hash, visited before the hash's fields.
     Hash {
-        /// The number of [`ValuePart::Field`]s that follow.
+        /// The number of [`ValuePart::Field`]s of the hash that follow.
         fields: usize,
         /// A lower bound of the deadlines of the hash's fields, in Unix milliseconds; `None` if no
         /// field has one.
@@ -49,7 +49,7 @@ pub enum Head {
     },
     /// The description of a sorted set, visited before its members.
     Zset {
-        /// The number of [`ValuePart::Scored`]s that follow.
+        /// The number of [`ValuePart::Scored`]s of the sorted set that follow.
         members: usize,
     },
     /// The description of a stream, visited before the stream's entries.
@@ -59,7 +59,7 @@ pub enum Head {
     },
 }
 
-/// A piece of a big value that a walk visits.
+/// A piece of a big value that a snapshot's walk of the value visits.
 pub enum ValuePart<'a> {
     /// A node of a list. The nodes come in order.
     Node(NodeView<'a>),
@@ -71,7 +71,7 @@ pub enum ValuePart<'a> {
     Scored(&'a [u8], f64),
     /// The entries of a node of a stream, at least one, in order. The nodes come in order.
     Entries(&'a [StreamEntry<'a>]),
-    /// The state of a stream besides its entries. It is the last piece.
+    /// The state of a stream besides its entries. It is the last piece of the stream.
     StreamEnd(&'a StreamRest),
 }
 
@@ -116,8 +116,8 @@ impl Object {
         })
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the value;
+    /// `None` if there is none. O(1).
     pub fn parts_ticket(&self) -> Option<u32> {
         match self {
             Object::Set(set) => set.ticket(),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use structures::table::{Borrowed, Place, Table, Thin};
 
-/// Draws a uniform index below `len`, which must not be zero.
+/// Draws a uniform random index below `len`, which must not be zero.
 #[inline]
 pub(crate) fn index_below(len: usize, mut draw: impl FnMut() -> u64) -> usize {
     // The bias of this product is below len / 2^64.

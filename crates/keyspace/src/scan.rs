@@ -24,9 +24,9 @@ use crate::key::{SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::{Keyspace, ShardBusy};
 use crate::object::KeyEntry;
 
-/// The number of bits of a scan cursor that denote a point in a shard's table.
+/// The number of bits of SCAN's cursor that denote a point in a shard's table.
 const POINT_BITS: u32 = 38;
-/// The number of bits of the cursors of [`Table::scan`].
+/// The number of bits of the cursors of [`Table::scan`], the scan of one shard's table.
 const TABLE_BITS: u32 = 48;
 const ROUNDED_BITS: u32 = TABLE_BITS - POINT_BITS;
 /// The least number of keys with which a randomly drawn shard is used for a random key. If the
@@ -39,16 +39,16 @@ const DENSE_SHARD_LEN_MIN: usize = 64;
 pub struct ScanCursor(u64);
 
 impl ScanCursor {
-    /// The start of a scan of a database. It is also the cursor after the last step.
+    /// The cursor at which SCAN of a database starts. It is also the cursor after the last step.
     pub const START: Self = Self(0);
 
-    /// Converts the number of a client's cursor to a point. Accepts every number, also one that no
-    /// scan has returned.
+    /// Converts the number that a client passes to SCAN to a point of the iteration. Accepts every
+    /// number, also one that no scan has returned.
     pub fn from_number(number: u64) -> Self {
         Self(number & ((1 << (SHARD_BITS + POINT_BITS)) - 1))
     }
 
-    /// Returns the number of the cursor for the client, which is below 2^48.
+    /// Returns the number of SCAN's cursor for the client, which is below 2^48.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -130,8 +130,8 @@ impl Keyspace {
     }
 }
 
-/// Visits the keys of the bucket at `point`, a 38-bit point in a table. Returns the next point that
-/// a cursor can represent, 0 at the end of the table.
+/// Visits the keys of the table's bucket at `point`, a 38-bit point of SCAN's cursor. Returns the
+/// next point that a cursor can represent, 0 at the end of the table.
 fn scan_table(table: &Table<KeyEntry>, point: u64, visit: &mut impl FnMut(&KeyEntry)) -> u64 {
     let mut cursor = point << ROUNDED_BITS;
     loop {

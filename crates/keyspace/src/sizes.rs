@@ -28,15 +28,15 @@ use crate::key::KeyHash;
 use crate::object::{KeyEntry, Object};
 use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize, class_of, is_of_class};
 
-/// The number of bins per type: for sizes up to `2^62`.
+/// The number of bins (ranges of sizes) per type of value: for sizes up to `2^62`.
 pub const BINS: usize = 64;
-/// The number of cells of a database: the bins of [`SizedType`]'s seven types, and as many cells
-/// before them, for [`SizeMark::NONE`].
+/// The number of size counts (cells) of a database: the bins of [`SizedType`]'s seven types, and as
+/// many cells before them, for [`SizeMark::NONE`].
 const CELLS: usize = 8 * BINS;
 
 impl ValueSize {
-    /// Returns the size of a key's value. For a value stored as an integer, it is the least length
-    /// in the bin of its decimal text. O(1), or O(n) for a listpack of more than 65,534 elements.
+    /// Returns the size of a key's value. A value stored as an integer has the least length in the
+    /// bin of its decimal text. O(1), or O(n) for a listpack of more than 65,534 elements.
     #[inline(always)]
     pub fn of_entry(entry: &KeyEntry) -> Self {
         let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
@@ -154,7 +154,8 @@ impl SizeMark {
             || (self.0 >> CELL_BITS != 0 && self.cell() / BINS != other.cell() / BINS)
     }
 
-    /// Returns the size class by `measure`; 0 if the key is not big by it.
+    /// Returns the class of the key's size by `measure` (bytes or elements); 0 if the key is not
+    /// big by it.
     pub(crate) fn class(self, measure: Measure) -> u8 {
         match measure {
             Measure::Bytes => (self.0 >> CELL_BITS) as u8,
@@ -168,13 +169,14 @@ impl SizeMark {
     }
 }
 
-/// Returns the bin of a size, from 0 to [`BINS`] - 1.
+/// Returns the bin that counts keys of this size, from 0 to [`BINS`] - 1.
 #[inline]
 fn bin_of(size: usize) -> u32 {
     (usize::BITS - size.leading_zeros()).min(BINS as u32 - 1)
 }
 
-/// Returns the bin of the length of a number's decimal text, without formatting it.
+/// Returns the bin that counts strings as long as a number's decimal text, without formatting the
+/// number.
 #[inline]
 fn bin_of_text(number: i64) -> u32 {
     let magnitude = number.unsigned_abs();
@@ -210,7 +212,8 @@ pub(crate) struct Resize {
 
 type Cells = [AtomicU64; CELLS];
 
-/// The key counts of one thread, by database and cell. See the module's comment.
+/// The counts of keys by size that one thread has made, by database and cell. See the module's
+/// comment.
 pub struct SizeLane {
     dbs: Box<[OnceLock<Box<Cells>>]>,
 }
@@ -233,8 +236,8 @@ impl SizeLane {
         self.dbs[db].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))))
     }
 
-    /// Moves one key of database `db` from the cell of `old` to that of `new`. Only the lane's
-    /// thread may call it.
+    /// Moves one key of database `db` from the count of `old` to that of `new`. Only the thread
+    /// that owns these counts may call it.
     #[inline]
     fn recount(&self, db: usize, old: SizeMark, new: SizeMark) {
         let cells = self.cells(db);
@@ -244,8 +247,8 @@ impl SizeLane {
         to.store(to.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Moves one key of database `db` from the cell of `old` to that of `new`. Any thread may call
-    /// it.
+    /// Moves one key of database `db` from the count of `old` to that of `new`, in the counts that
+    /// threads share. Any thread may call it.
     fn recount_shared(&self, db: usize, old: SizeMark, new: SizeMark) {
         let cells = self.cells(db);
         cells[old.cell()].fetch_sub(1, Relaxed);
@@ -253,7 +256,8 @@ impl SizeLane {
     }
 }
 
-/// The key counts of all threads: a lane for each, and the shared lane.
+/// The counts of keys by size of all threads: a lane (counts of one thread) for each, and the
+/// shared lane.
 pub struct KeySizes {
     db_count: usize,
     shared: SizeLane,
@@ -261,13 +265,13 @@ pub struct KeySizes {
 }
 
 impl KeySizes {
-    /// Creates the counts of a keyspace without keys.
+    /// Creates the size counts of a keyspace without keys.
     pub(crate) fn new(db_count: usize) -> Self {
         Self { db_count, shared: SizeLane::new(db_count), lanes: Mutex::default() }
     }
 
-    /// Returns a lane for a thread that runs commands: the lane of a thread that has ended, or a
-    /// new one.
+    /// Returns a lane (counts of one thread) for a thread that runs commands: the lane of a thread
+    /// that has ended, or a new one.
     pub(crate) fn add_lane(&self) -> Arc<SizeLane> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_left = |lane: &mut Arc<SizeLane>| Arc::get_mut(lane).is_some();
@@ -280,8 +284,9 @@ impl KeySizes {
         lane
     }
 
-    /// Moves one key of database `db` from the cell of `old` to that of `new`: in the caller's
-    /// `lane`, or for `None` in the shared lane. The key's shard must be locked. O(1).
+    /// Moves one key of database `db` from the size count of `old` to that of `new`: in the `lane`
+    /// (the counts of one thread) of the caller, or for `None` in the shared one. The key's shard
+    /// must be locked. O(1).
     #[inline]
     pub(crate) fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
         match lane {
@@ -297,7 +302,7 @@ impl KeySizes {
         }
     }
 
-    /// Adds up each cell of a database over all lanes. O(lanes).
+    /// Adds up each size count of a database over the lanes of all threads. O(lanes).
     fn sums(&self, db: usize) -> [u64; CELLS] {
         let mut sums = [0_u64; CELLS];
         self.each_lane(|lane| {
@@ -321,8 +326,8 @@ impl KeySizes {
         })
     }
 
-    /// Resets the counts of database `db` to zero after all its keys were removed. The caller must
-    /// be the gate's exclusive owner. O(lanes).
+    /// Resets the size counts of database `db` to zero after all its keys were removed. The caller
+    /// must own the keyspace exclusively. O(lanes).
     pub(crate) fn forget(&self, db: usize) {
         self.each_lane(|lane| {
             for cell in lane.dbs[db].get().into_iter().flat_map(|cells| cells.iter()) {
@@ -331,8 +336,8 @@ impl KeySizes {
         });
     }
 
-    /// Exchanges the counts of database `db` with those of the same database in `other`. The caller
-    /// owns both keyspaces. O(lanes).
+    /// Exchanges the size counts of database `db` with those of the same database in `other`. The
+    /// caller must own both keyspaces exclusively. O(lanes).
     pub(crate) fn exchange(&self, other: &Self, db: usize) {
         let (own, others) = (self.sums(db), other.sums(db));
         for (sizes, sums) in [(self, others), (other, own)] {
@@ -343,8 +348,8 @@ impl KeySizes {
         }
     }
 
-    /// Exchanges the counts of two databases. The caller must be the gate's exclusive owner, and
-    /// must have taken and released each shard's lock. O(lanes).
+    /// Exchanges the size counts of two databases. The caller must own the keyspace exclusively,
+    /// and must have taken and released each shard's lock. O(lanes).
     pub(crate) fn swap(&self, a: usize, b: usize) {
         self.each_lane(|lane| {
             if lane.dbs[a].get().is_none() && lane.dbs[b].get().is_none() {

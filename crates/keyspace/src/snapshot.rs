@@ -89,18 +89,20 @@ pub enum OnFlush {
 /// A walk over the keyspace in its state at one moment, or the state without a walk. See the
 /// module's comment.
 pub struct Snapshot {
-    /// The phase of the walk: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner sets it at
-    /// the start of a walk. Later [`abandon`](Self::abandon), a flush and [`end`](Self::end) change
-    /// it.
+    /// The phase of the walk: [`IDLE`], [`KEEPING`] or [`CLEARING`]. The exclusive owner of the
+    /// keyspace sets it at the start of a walk. Later [`abandon`](Self::abandon), a flush and
+    /// [`end`](Self::end) change it.
     phase: CachePadded<AtomicU32>,
-    /// True if the walk continues after a flush of all data. Only the gate's exclusive owner writes
-    /// and reads it.
+    /// True if the walk continues after a flush of all data. Only the exclusive owner of the
+    /// keyspace writes and reads it.
     continues_after_flush: AtomicBool,
-    /// The progress of the walk in each shard. Changed under the shard's lock.
+    /// The progress of the snapshot's walk in each shard. Changed under the shard's lock.
     cursors: Box<[AtomicU64]>,
-    /// The slot of each database, by its present number. Only the gate's exclusive owner writes it.
+    /// The slot (place in the order of the snapshot's walk) of each database, by its present
+    /// number. Only the exclusive owner of the keyspace writes it.
     slot_of_db: Box<[AtomicU32]>,
-    /// The present number of the database that has the tables of each slot.
+    /// The present number of the database that has the tables of each slot (place in the order of
+    /// the snapshot's walk).
     db_of_slot: Box<[AtomicU32]>,
     /// The number and size, at the start of the walk, of the database of each slot.
     dbs: Lock<Vec<(usize, DbSize)>>,
@@ -110,12 +112,12 @@ pub struct Snapshot {
     /// and not finished.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
-    /// The bytes of handed-over copies, and of the copies made by walks of big values, that are not
-    /// visited yet.
+    /// The bytes of copies of changed entries, handed over by writers, and of copies made by walks
+    /// of big values, that the snapshot has not visited yet.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
     /// The bytes of values and tables that were removed from the keyspace and are stored only for
-    /// the walk.
+    /// the snapshot's walk.
     left_len_bytes: AtomicUsize,
     /// The bytes of the copies and encoded entries that the threads writing the snapshot hold.
     walker_len_bytes: Arc<AtomicUsize>,
@@ -156,7 +158,7 @@ pub struct Flushed {
     slot: u32,
     point: WalkPoint,
     keys: Table<KeyEntry>,
-    /// The approximate bytes of the flushed keys.
+    /// The approximate memory of the flushed keys, in bytes.
     len_bytes: usize,
 }
 
@@ -165,8 +167,8 @@ pub struct Flushed {
 struct Bigs {
     next_ticket: u32,
     waiting: Vec<BigValue>,
-    /// The tickets and places of all values that wait or are being read. A ticket identifies a
-    /// value.
+    /// The tickets and places of all big values that wait to be read or are being read. A ticket
+    /// identifies a value.
     places: Vec<(u32, BigPlace)>,
 }
 
@@ -181,13 +183,14 @@ impl Bigs {
 pub struct BigValue {
     ticket: u32,
     slot: u32,
-    /// The key's name at the start of the walk.
+    /// The key's name at the start of the snapshot's walk.
     pub key: Box<[u8]>,
-    /// The key's expiry at the start of the walk, in Unix milliseconds.
+    /// The key's expiry at the start of the snapshot's walk, in Unix milliseconds; `None` if it has
+    /// none.
     pub expiry_ms: Option<i64>,
     /// The key's access clock when the walk of the value was started.
     pub access: u32,
-    /// The description of the value, to be written before its pieces.
+    /// The description of the big value, to be written to the snapshot before its pieces.
     pub head: Head,
 }
 
@@ -203,39 +206,40 @@ struct RemovedObject {
 
 /// The place where a big value of the snapshot's walk is stored now.
 enum BigPlace {
-    /// In the keyspace, at this key.
+    /// The big value is in the keyspace, at this key.
     Key(KeyPlace),
-    /// Outside the keyspace, owned by the snapshot's walk.
+    /// The big value is outside the keyspace, owned by the snapshot's walk.
     Owned(RemovedObject),
-    /// Outside the keyspace, in use by a thread that writes the snapshot.
+    /// The big value is outside the keyspace, in use by a thread that writes the snapshot.
     Taken,
 }
 
 /// The result of a search for a big value of the snapshot's walk.
 enum Sought {
-    /// The place in the keyspace where the value was when it was searched. It may be moved before
-    /// the shard is locked, so the caller checks again.
+    /// The place in the keyspace where the big value was when it was searched. It may be moved
+    /// before the shard is locked, so the caller checks again.
     Key(KeyPlace),
-    /// The value is outside the keyspace.
+    /// The big value is outside the keyspace, and the caller owns it now.
     Owned(RemovedObject),
-    /// The place of the value is not known, or another thread that writes the snapshot is using the
-    /// value.
+    /// The place of the big value is not known, or another thread that writes the snapshot is using
+    /// the value.
     Gone,
 }
 
 /// The next work of a thread that writes the snapshot.
 pub enum Work {
-    /// Copies of changed entries to visit.
+    /// Copies of changed entries, handed over by writers, for the snapshot to visit.
     HandedOver(Vec<HandedOver>),
-    /// A big value to visit in pieces. The thread takes no other work before the last piece.
+    /// A big value for the snapshot to visit in pieces. The thread takes no other work before the
+    /// last piece.
     Big(BigValue),
-    /// Keys of a flushed database in one shard to visit.
+    /// Keys of a flushed database in one shard, for the snapshot to visit.
     Flushed(Flushed),
     /// A part of the keyspace (a database's keys in one shard) to visit.
     Part(Part),
-    /// No work at present: other threads are doing the rest.
+    /// No work at present: other threads are visiting the rest of the snapshot.
     Wait,
-    /// No work: everything was visited.
+    /// No work: the snapshot has visited everything.
     Done,
 }
 
@@ -278,8 +282,8 @@ impl Snapshot {
         }
     }
 
-    /// Starts a snapshot walk. `sizes` are the present sizes of all databases, in the order of
-    /// their numbers. The caller must be the gate's exclusive owner.
+    /// Starts a walk over the keyspace for a snapshot. `sizes` are the present sizes of all
+    /// databases, in the order of their numbers. The caller must own the keyspace exclusively.
     pub(crate) fn fix(&self, sizes: Vec<DbSize>, on_flush: OnFlush) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
@@ -302,9 +306,9 @@ impl Snapshot {
         self.phase.store(KEEPING, Relaxed);
     }
 
-    /// Returns true while a snapshot walk is in progress, abandoned or not. Code that moves an
-    /// entry to another key or database must then report it, because the walk stores the places of
-    /// big values.
+    /// Returns true while a snapshot's walk is in progress, even if it was abandoned. Code that
+    /// moves an entry to another key or database must then report it, because the walk stores the
+    /// places of big values.
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.phase.load(Relaxed) != IDLE
@@ -323,16 +327,17 @@ impl Snapshot {
         self.dbs.lock().clone()
     }
 
-    /// Abandons the walk, so that its result will be incomplete. From now on writers hand over no
-    /// copies, and the threads that write the snapshot only clear the marks of entries.
+    /// Abandons the snapshot's walk, so that its result will be incomplete. From now on writers
+    /// hand over no copies of entries, and the threads that write the snapshot only clear the marks
+    /// of entries.
     pub fn abandon(&self) {
         // Relaxed: it does no harm if a writer still keeps a copy. If the walk ends at the same
         // time, the exchange fails and the phase remains `IDLE`.
         let _ = self.phase.compare_exchange(KEEPING, CLEARING, Relaxed, Relaxed);
     }
 
-    /// Records that all databases are about to be flushed, and abandons the walk unless it
-    /// continues ([`OnFlush`]). The caller must be the gate's exclusive owner.
+    /// Records that all databases are about to be flushed, and abandons the snapshot's walk unless
+    /// [`OnFlush`] says that it continues. The caller must own the keyspace exclusively.
     pub(crate) fn note_flushed_all(&self) {
         self.flushed_all.store(true, Relaxed);
         if !self.continues_after_flush.load(Relaxed) {
@@ -345,14 +350,16 @@ impl Snapshot {
         self.flushed_all.load(Relaxed) && self.flushed_all.swap(false, Relaxed)
     }
 
-    /// Returns the memory of copies handed over and not yet visited, in bytes.
+    /// Returns the memory, in bytes, of copies of entries that writers have handed over to the
+    /// snapshot and that it has not visited yet.
     #[inline]
     pub fn handed_over_len_bytes(&self) -> usize {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
-    /// Returns the approximate bytes held for the walk: copies, encoded records, and values and
-    /// tables that were removed from the keyspace. They do not count towards `maxmemory`.
+    /// Returns the approximate bytes in memory for the snapshot's walk: copies, encoded records,
+    /// and values and tables that were removed from the keyspace. They do not count towards
+    /// `maxmemory`.
     ///
     /// Memory is included from before its allocation until after its release. Otherwise other
     /// threads could evict keys for it.
@@ -374,7 +381,7 @@ impl Snapshot {
         self.handed_over_len_bytes_peak.load(Relaxed)
     }
 
-    /// Returns true if so many copies are handed over that writers must wait.
+    /// Returns true if writers have handed over so many copies to the snapshot that they must wait.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_preserved_for() && self.handed_over_len_bytes() >= HANDED_OVER_BYTES_MAX
@@ -382,9 +389,9 @@ impl Snapshot {
 
     // Functions for writers. They run under the lock of the key's shard.
 
-    /// Keeps the present state of an entry for the walk, before the entry is changed or removed.
-    /// Does nothing if the walk has passed the entry or its state is kept already. O(1), or
-    /// O(bytes) up to a fixed size.
+    /// Keeps the present state of an entry for the snapshot's walk, before the entry is changed or
+    /// removed. Does nothing if the walk has passed the entry or its state is kept already. O(1),
+    /// or O(bytes) up to a fixed size.
     #[cold]
     pub(crate) fn keep(&self, occupied: &mut Occupied<'_, KeyEntry>, db: usize, hash: KeyHash) {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return };
@@ -392,8 +399,8 @@ impl Snapshot {
     }
 
     /// Keeps the state of an entry like [`keep`](Self::keep), for a caller that knows that the
-    /// entry has no mark. Returns true if the entry is ahead of the walk: the caller must then mark
-    /// it.
+    /// entry has no mark. Returns true if the snapshot's walk has not reached the entry: the caller
+    /// must then mark it.
     #[cold]
     pub(crate) fn keep_unmarked(&self, entry: &mut KeyEntry, db: usize, hash: KeyHash) -> bool {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return false };
@@ -404,9 +411,9 @@ impl Snapshot {
         is_ahead
     }
 
-    /// Returns the slot of database `db` and the walk's point in its table in this shard. Returns
-    /// `None` if the walk visits no key there: the database had none at the start, or was flushed
-    /// since.
+    /// Returns the slot (place in the order of the snapshot's walk) of database `db`, and the
+    /// walk's point in its table in this shard. Returns `None` if the walk visits no key there: the
+    /// database had none at the start, or was flushed since.
     pub(crate) fn point_at(&self, db: usize, shard: usize) -> Option<(u32, WalkPoint)> {
         let slot = self.slot_of_db[db].load(Relaxed);
         (slot != NO_SLOT).then(|| (slot, point_of(slot, self.cursors[shard].load(Relaxed))))
@@ -433,8 +440,8 @@ impl Snapshot {
         self.lanes[lane].lock().push(HandedOver { slot, entry, len_bytes });
     }
 
-    /// Starts a walk of an entry's value, if the value is big enough to be read in pieces. Returns
-    /// the ticket that identifies the value, and its head. Else returns `None`.
+    /// Starts the snapshot's walk of an entry's value, if the value is big enough to be read in
+    /// pieces. Returns the ticket that identifies the value, and its head. Else returns `None`.
     fn begin_big(&self, entry: &mut KeyEntry) -> Option<(u32, Head)> {
         let object = entry.object_mut().filter(|object| object.is_piecewise())?;
         let ticket = {
@@ -458,8 +465,8 @@ impl Snapshot {
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
     }
 
-    /// Marks an entry that was just inserted, so that the walk skips it. Updates the stored place
-    /// of a big value that the entry holds.
+    /// Marks an entry that was just inserted, so that the snapshot's walk skips it. Updates the
+    /// stored place of a big value that the entry holds.
     #[cold]
     pub(crate) fn inserted(&self, shard: &mut Shard, (db, hash): (usize, KeyHash), place: Place) {
         let table = &mut shard.db_mut(db).table;
@@ -471,8 +478,8 @@ impl Snapshot {
         self.on_replaced(db, hash, &table.at(place));
     }
 
-    /// Updates the stored place of a big value of the walk, if `entry` holds one. The entry is
-    /// about to be stored under the key with this hash in database `db`.
+    /// Updates the stored place of a big value of the snapshot's walk, if `entry` holds one. The
+    /// entry is about to be stored under the key with this hash in database `db`.
     #[cold]
     pub(crate) fn on_replaced(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {
@@ -483,8 +490,8 @@ impl Snapshot {
         }
     }
 
-    /// Moves the object of an entry that was removed from the keyspace to the walk, if it is one of
-    /// the walk's big values. The entry gets an empty value of the same type.
+    /// Moves the object of an entry that was removed from the keyspace to the snapshot's walk, if
+    /// it is one of the walk's big values. The entry gets an empty value of the same type.
     #[cold]
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
         let Some(ticket) = ticket_of(entry) else { return };
@@ -498,8 +505,8 @@ impl Snapshot {
         }
     }
 
-    /// Exchanges the slots of two databases whose tables were exchanged (SWAPDB). The caller must
-    /// be the gate's exclusive owner.
+    /// Exchanges the slots (places in the snapshot's walk) of two databases whose tables were
+    /// exchanged (SWAPDB). The caller must own the keyspace exclusively.
     pub(crate) fn swapped(&self, a: usize, b: usize) {
         let slots = [b, a].map(|db| self.slot_of_db[db].load(Relaxed));
         for (db, slot) in [a, b].into_iter().zip(slots) {
@@ -521,8 +528,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the places of the walk's big values in these databases, so that FLUSHDB can remove
-    /// them first. The caller must be the gate's exclusive owner.
+    /// Returns the places of the snapshot's big values in these databases, so that FLUSHDB can
+    /// remove them first. The caller must own the keyspace exclusively.
     pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<KeyPlace> {
         let bigs = self.bigs.lock();
         let here = bigs.places.iter().filter_map(|(_, place)| match place {
@@ -533,8 +540,8 @@ impl Snapshot {
     }
 
     /// Moves the keys that a flush removed from a database in one shard to the snapshot's walk.
-    /// Returns the table of keys if the walk needs none of them. The caller must be the gate's
-    /// exclusive owner.
+    /// Returns the table of keys if the walk needs none of them. The caller must own the keyspace
+    /// exclusively.
     pub(crate) fn take_flushed(
         &self,
         db: usize,
@@ -552,8 +559,8 @@ impl Snapshot {
         }
     }
 
-    /// Removes the slot of a database that was flushed, so that the walk does not visit keys that
-    /// are added later. The caller must be the gate's exclusive owner.
+    /// Removes a flushed database from the snapshot's walk, which therefore does not visit keys
+    /// that are added later. The caller must own the keyspace exclusively.
     pub(crate) fn forget(&self, db: usize) {
         let slot = self.slot_of_db[db].swap(NO_SLOT, Relaxed);
         if slot != NO_SLOT {
@@ -563,13 +570,14 @@ impl Snapshot {
 
     // Functions for walkers.
 
-    /// Returns the number that the database of `slot` had at the start of the walk.
+    /// Returns the number that the database of `slot` (a place in the snapshot's walk) had at the
+    /// start of the walk.
     fn db_at_point(&self, slot: u32) -> usize {
         self.dbs.lock()[slot as usize].0
     }
 
     /// Returns the next work of a thread that writes the snapshot. The thread must finish this
-    /// work. May be called inside or outside the gate.
+    /// work. The thread may be inside or outside the keyspace's gate.
     pub fn next_work(&self) -> Work {
         // `works` is raised before the queues are read: an item that a walker has taken from a
         // queue must not be missing in it.
@@ -583,7 +591,7 @@ impl Snapshot {
     }
 
     /// Takes the next work of a thread that writes the snapshot. The second result is true if all
-    /// parts had been walked before.
+    /// parts of the keyspace had been visited before.
     fn take_work(&self) -> (Work, bool) {
         let parts = self.dbs.lock().len() * SHARD_COUNT;
         // Acquire: makes copies that were handed over before the parts were finished visible below.
@@ -627,7 +635,8 @@ impl Snapshot {
         self.phase.store(IDLE, Relaxed);
     }
 
-    /// Takes the handed-over copies out of all their lists, and frees the lists.
+    /// Removes the handed-over copies of entries from all their lists, returns them, and frees the
+    /// lists.
     fn take_handed_over(&self) -> Vec<HandedOver> {
         let mut all = Vec::new();
         for lane in &self.lanes {
@@ -638,7 +647,7 @@ impl Snapshot {
     }
 
     /// Calls `visit` with a handed-over entry and the number that its database had at the start of
-    /// the walk, unless the walk was abandoned. Drops the entry.
+    /// the snapshot's walk, unless the walk was abandoned. Drops the entry.
     pub fn show_handed_over(&self, handed_over: HandedOver, visit: impl FnOnce(usize, &KeyEntry)) {
         let HandedOver { slot, entry, len_bytes } = handed_over;
         if self.is_preserved_for() {
@@ -648,7 +657,8 @@ impl Snapshot {
         self.handed_over_len_bytes.fetch_sub(len_bytes, Relaxed);
     }
 
-    /// Visits the next keys of a flushed database in one shard. Returns true if there are more.
+    /// Visits the next keys of a flushed database in one shard for the snapshot. Returns true if
+    /// there are more.
     pub fn walk_flushed(&self, flushed: &mut Flushed, mut visit: impl FnMut(usize, &KeyEntry)) -> bool {
         let (hasher, db) = (&self.hasher, self.db_at_point(flushed.slot));
         let (slot, kept) = (flushed.slot, self.is_preserved_for());
@@ -673,8 +683,8 @@ impl Snapshot {
         more
     }
 
-    /// Walks like [`Keyspace::walk_part`](crate::Keyspace::walk_part), in the locked shard of the
-    /// part.
+    /// Visits the next keys of a part of the keyspace like
+    /// [`Keyspace::walk_part`](crate::Keyspace::walk_part), in the part's locked shard.
     pub(crate) fn walk_part(
         &self,
         shard: &mut Shard,
@@ -717,27 +727,31 @@ impl Snapshot {
         Stepped::Finished
     }
 
-    /// Returns the number that the database of a part's keys had at the start of the walk.
+    /// Returns the number that the database of a part's keys had at the start of the snapshot's
+    /// walk.
     pub fn db_of(&self, part: Part) -> usize {
         self.db_at_point(part.slot as u32)
     }
 
-    /// Returns the number that the database of flushed keys had at the start of the walk.
+    /// Returns the number that the database of flushed keys had at the start of the snapshot's
+    /// walk.
     pub fn db_of_flushed(&self, flushed: &Flushed) -> usize {
         self.db_at_point(flushed.slot)
     }
 
-    /// Returns the number that the database of a handed-over entry had at the start of the walk.
+    /// Returns the number that the database of a handed-over entry had at the start of the
+    /// snapshot's walk.
     pub fn db_of_handed_over(&self, handed_over: &HandedOver) -> usize {
         self.db_at_point(handed_over.slot)
     }
 
-    /// Returns the number that the database of a big value had at the start of the walk.
+    /// Returns the number that the database of a big value had at the start of the snapshot's walk.
     pub fn db_of_big(&self, big: &BigValue) -> usize {
         self.db_at_point(big.slot)
     }
 
-    /// Walks like [`Keyspace::walk_big`](crate::Keyspace::walk_big); `lock` locks a shard.
+    /// Visits the next pieces of a big value like
+    /// [`Keyspace::walk_big`](crate::Keyspace::walk_big); `lock` locks a shard.
     pub(crate) fn walk_big<'k>(
         &self,
         lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,
@@ -837,15 +851,16 @@ fn point_of(slot: u32, cursor: u64) -> WalkPoint {
     WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
 }
 
-/// Takes an entry's object out, if it has one, and leaves an empty object of the same type.
+/// Removes an entry's object and returns it; the entry gets an empty object of the same type.
+/// Returns `None` if its value is no object.
 fn take_object(entry: &mut KeyEntry) -> Option<Object> {
     let object = entry.object_mut()?;
     let empty = object.empty_of_type();
     Some(std::mem::replace(object, empty))
 }
 
-/// Returns the ticket of the big value that an entry holds; `None` if no walk of its value is in
-/// progress.
+/// Returns the ticket that identifies the big value of an entry in the snapshot; `None` if no walk
+/// of its value is in progress.
 fn ticket_of(entry: &KeyEntry) -> Option<u32> {
     match entry.view() {
         View::Object(object) => object.parts_ticket(),

@@ -61,9 +61,9 @@ const STRINGS_LEN_BYTES_MAX: usize = 1 << 30;
 /// The reason why an entry cannot be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
-    /// The entry's ID is not above the stream's last one.
+    /// The new entry's ID is not above the stream's last one.
     NotAscending,
-    /// The entry's strings together are longer than the limit of a node.
+    /// The new entry's strings together are longer than the limit of a node.
     TooLarge,
 }
 
@@ -73,27 +73,27 @@ pub enum NewId {
     /// `*`: the present millisecond with sequence number 0 if that is above the last ID, else the
     /// ID right after the last one.
     Auto,
-    /// `ms-*`: this millisecond with the next sequence number.
+    /// `ms-*`: this millisecond, with the next sequence number of the stream.
     AutoSeq(u64),
-    /// The complete ID that the user gave.
+    /// The complete ID that the user gave to XADD.
     Given(StreamId),
 }
 
 /// The entries that a trim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The last entries, up to this number.
+    /// The last entries of the stream are kept, up to this number.
     Last(u64),
-    /// The entries at or above an ID.
+    /// The entries with this ID or a higher one are kept.
     From(StreamId),
 }
 
-/// The exactness of a trim.
+/// The exactness with which a trim of a stream removes entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrimEffort {
-    /// Every entry that is not kept is removed.
+    /// Every entry that the trim should not keep is removed.
     Exact,
-    /// Only whole nodes are removed.
+    /// Only whole nodes of the stream are removed.
     WholeNodes {
         /// The most entries removed at once (`LIMIT`); 0 means no limit.
         entries_max: usize,
@@ -103,25 +103,25 @@ pub enum TrimEffort {
 /// The effect of removing an entry on the consumer groups that refer to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// The entry stays in the groups' lists of pending entries.
+    /// The entry stays in the consumer groups' lists of pending entries.
     #[default]
     Keep,
-    /// The entry is removed from the groups' lists of pending entries, too.
+    /// The entry is removed from the consumer groups' lists of pending entries, too.
     Delete,
-    /// The entry is removed only if every group has read and acknowledged it.
+    /// The entry is removed only if every consumer group has read and acknowledged it.
     Acknowledged,
 }
 
 /// The result of [`Stream::trim`].
 #[derive(Debug, Default)]
 pub struct StreamTrimmed {
-    /// The number of entries removed.
+    /// The number of entries that the trim removed.
     pub removed: usize,
     /// Most of the removed entries, if they are so many that the caller should free them in the
     /// background. Else `None`.
     pub leftovers: Option<Box<Stream>>,
-    /// The entries that were pending and are not any more, because of [`References::Delete`]. Each
-    /// has the index of its group. In the order of their IDs.
+    /// The entries that the trim removed and that were pending, because of [`References::Delete`].
+    /// Each has the index of its consumer group. In the order of their IDs.
     pub acknowledged: Vec<(usize, StreamId)>,
     /// The IDs of the removed entries that come after an entry that [`References::Acknowledged`]
     /// kept, in order. The other removed entries were at the front of the stream.
@@ -138,19 +138,21 @@ const FREED_NODES_MAX: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     nodes: WalkedRow<Node, StreamRest>,
-    /// The sum of the bytes of the nodes.
+    /// The sum of the bytes of the stream's nodes.
     nodes_len_bytes: usize,
     len: usize,
     last_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
-    /// The consumer groups, sorted by name.
+    /// The consumer groups of the stream, sorted by name.
     groups: Vec<Group>,
-    /// The idempotent IDs; `None` if the stream never had any.
+    /// The idempotent IDs, by which repeated messages are recognized; `None` if the stream never
+    /// had any.
     idempotence: Option<Box<Idempotence>>,
 }
 
-/// The state that a stream had, besides its entries, at the start of a walk.
+/// The state that a stream had, besides its entries, at the start of a snapshot's walk of the
+/// stream.
 #[derive(Debug)]
 pub struct StreamRest {
     /// The number of entries at the start of the walk.
@@ -162,10 +164,10 @@ pub struct StreamRest {
     pub rest: Stream,
 }
 
-/// One entry, borrowed from its stream.
+/// One entry of a stream, borrowed from the stream.
 #[derive(Clone, Debug)]
 pub struct StreamEntry<'a> {
-    /// The entry's ID.
+    /// The ID of the entry.
     pub id: StreamId,
     /// The fields and values, in the order in which they were given.
     pub pairs: Pairs<'a>,
@@ -177,7 +179,7 @@ impl Stream {
         Self::default()
     }
 
-    /// Returns the number of entries. O(1).
+    /// Returns the number of entries in the stream. O(1).
     pub fn len(&self) -> usize {
         self.len
     }
@@ -187,18 +189,19 @@ impl Stream {
         self.len == 0
     }
 
-    /// Returns the bytes of the nodes' contents, without the data of consumer groups. O(1).
+    /// Returns the bytes of the contents of the stream's nodes, without the data of consumer
+    /// groups. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.nodes_len_bytes
     }
 
-    /// Returns the name for OBJECT ENCODING.
+    /// Returns the name of a stream's encoding for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         "stream"
     }
 
-    /// Returns the number of nodes. O(1).
+    /// Returns the number of the stream's nodes. O(1).
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
@@ -229,23 +232,25 @@ impl Stream {
         self.range_rev(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
 
-    /// Returns the idempotent IDs of the entries; `None` if the stream never had any.
+    /// Returns the idempotent IDs, by which repeated messages are recognized; `None` if the stream
+    /// never had any.
     pub fn idempotence(&self) -> Option<&Idempotence> {
         self.idempotence.as_deref()
     }
 
-    /// Returns the idempotent IDs of the entries, to change them.
+    /// Borrows the idempotent IDs, by which repeated messages are recognized, to change them.
+    /// Creates them if there are none.
     pub fn idempotence_mut(&mut self) -> &mut Idempotence {
         self.idempotence.get_or_insert_default()
     }
 
-    /// Sets the last ID. Panics if an entry has a higher ID.
+    /// Sets the last ID of the stream. Panics if an entry has a higher ID.
     pub fn set_last_id(&mut self, id: StreamId) {
         assert!(self.last_entry_id() <= id, "an entry has a higher ID");
         self.last_id = id;
     }
 
-    /// Sets the highest ID of a deleted entry.
+    /// Sets the highest ID of an entry that was deleted from the stream by its ID.
     pub fn set_max_deleted_id(&mut self, id: StreamId) {
         self.max_deleted_id = id;
     }
@@ -288,8 +293,8 @@ impl Stream {
 
     // Changing.
 
-    /// Returns the ID that a new entry gets if it is added at `now_ms` (Unix milliseconds). Returns
-    /// `None` if that ID would not be above the stream's last one. O(1).
+    /// Returns the ID that a new entry of the stream gets if it is added at `now_ms` (Unix
+    /// milliseconds). Returns `None` if that ID would not be above the stream's last one. O(1).
     #[inline]
     pub fn new_id(&self, wanted: NewId, now_ms: u64) -> Option<StreamId> {
         let last = self.last_id;
@@ -344,8 +349,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Removes the entry with this ID. Returns true if there was one. O(log nodes + entries of one
-    /// node), plus moving the nodes' handles if it was the last entry of its node.
+    /// Removes the entry with this ID from the stream. Returns true if there was one. O(log nodes +
+    /// entries of one node), plus moving the nodes' handles if it was the last entry of its node.
     pub fn remove(&mut self, id: StreamId) -> bool {
         let Some(index) = node_of(&self.nodes, id) else { return false };
         let at = self.nodes[index].seek(id);
@@ -363,7 +368,8 @@ impl Stream {
         true
     }
 
-    /// Removes entries from the front. O(nodes removed + entries of one node).
+    /// Removes entries from the front of the stream, down to those that `keep` names. O(nodes
+    /// removed + entries of one node).
     ///
     /// If the stream has groups and `references` is not [`References::Keep`], the entries are
     /// checked and removed one by one, for either effort. This costs O(checked entries × groups log
@@ -397,8 +403,8 @@ impl Stream {
         StreamTrimmed { removed: before - self.len, leftovers, ..StreamTrimmed::default() }
     }
 
-    /// Removes `count` nodes from the front. Frees up to `FREED_NODES_MAX` nodes itself. Returns
-    /// more nodes as a stream, for freeing in the background; else `None`.
+    /// Removes `count` nodes from the front of the stream. Frees up to `FREED_NODES_MAX` nodes
+    /// itself. Returns more nodes as a stream, for freeing in the background; else `None`.
     fn take_nodes(&mut self, count: usize) -> Option<Box<Self>> {
         if count <= FREED_NODES_MAX {
             for _ in 0..count {
@@ -440,9 +446,9 @@ impl Stream {
         }
     }
 
-    /// Removes entries from the front one by one, at most `limit`. `references` determines the
-    /// entries that are kept because a group needs them. Stops before a node that has more entries
-    /// than may still be removed.
+    /// Removes entries from the front of the stream one by one, at most `limit`. `references`
+    /// determines the entries that are kept because a consumer group needs them. Stops before a
+    /// node that has more entries than may still be removed.
     fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> StreamTrimmed {
         let read_up_to = match references {
             References::Acknowledged => self.read_by_all(),
@@ -499,8 +505,8 @@ impl Stream {
 
     // Walks, for snapshots.
 
-    /// Starts a walk of the present state, which [`Stream::walk_next`] visits. Returns the number
-    /// of nodes. O(1), plus a copy of the groups' data.
+    /// Starts a snapshot's walk of the stream's present state, which [`Stream::walk_next`] visits.
+    /// Returns the number of nodes. O(1), plus a copy of the groups' data.
     pub fn begin_walk(&mut self, walk_state: &WalkState) -> usize {
         let rest = Self {
             last_id: self.last_id,
@@ -514,15 +520,15 @@ impl Stream {
         self.nodes.len()
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the walk in progress; `None` if there is none.
-    /// O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the
+    /// stream; `None` if there is none. O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()
     }
 
-    /// Calls `visit` with the entries of each of the next nodes of the walk, in order, until these
-    /// are at least `entries_min` entries. Returns `None`, or at the end of the walk the rest of
-    /// the stream's state. O(bytes of the visited entries).
+    /// Calls `visit` with the entries of each of the next nodes of the snapshot's walk, in order,
+    /// until these are at least `entries_min` entries. Returns `None`, or at the end of the walk
+    /// the rest of the stream's state. O(bytes of the visited entries).
     pub fn walk_next(
         &mut self,
         entries_min: usize,
@@ -543,14 +549,14 @@ impl Stream {
 
     // Reading.
 
-    /// Returns an iterator over the entries from `start` to `end`, both included, in ascending
-    /// order. O(log nodes + entries of one node) to begin, then O(1) for each entry.
+    /// Returns an iterator over the stream's entries from `start` to `end`, both included, in
+    /// ascending order. O(log nodes + entries of one node) to begin, then O(1) for each entry.
     pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
         range_of(&self.nodes, start, end)
     }
 
-    /// Returns an iterator over the entries from `end` down to `start`, both included. Costs as for
-    /// [`Stream::range`].
+    /// Returns an iterator over the stream's entries from `end` down to `start`, both included.
+    /// Costs as for [`Stream::range`].
     pub fn range_rev(&self, start: StreamId, end: StreamId) -> RangeRev<'_> {
         let behind = node_of(&self.nodes, end).map_or(0, |last| last + 1);
         let mut nodes = self.nodes.range(..behind);
@@ -560,7 +566,7 @@ impl Stream {
     }
 }
 
-/// Returns the entries of a node, in order.
+/// Returns the entries of a stream's node, in order.
 fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
     let mut at = node.start();
     let mut entries = Vec::with_capacity(node.live());
@@ -583,7 +589,7 @@ fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
     nodes.partition_point(|node| node.base() <= id).checked_sub(1)
 }
 
-/// Returns an iterator over the entries from `start` to `end`, both included.
+/// Returns an iterator over the entries in `nodes` from `start` to `end`, both included.
 fn range_of(nodes: &VecDeque<Node>, start: StreamId, end: StreamId) -> Range<'_> {
     let first = node_of(nodes, start).unwrap_or(0);
     let mut nodes = nodes.range(first..);
@@ -591,14 +597,14 @@ fn range_of(nodes: &VecDeque<Node>, start: StreamId, end: StreamId) -> Range<'_>
     Range { node, at: node.map_or(0, |node| node.seek(start)), nodes, end }
 }
 
-/// Returns true if an entry is pending in any group.
+/// Returns true if the entry is pending in any consumer group: delivered and not acknowledged.
 fn is_pending(groups: &[Group], id: StreamId) -> bool {
     groups.iter().any(|group| group.is_pending(id))
 }
 
 impl StreamLimits {
-    /// Returns true if an entry with strings of `len_bytes` is appended to this node and not to a
-    /// new one.
+    /// Returns true if a new entry with strings of `len_bytes` bytes is appended to this node and
+    /// not to a new one.
     #[inline]
     fn take_into(self, node: &Node, len_bytes: usize) -> bool {
         let bytes_max = match self.node_bytes_max {
@@ -610,7 +616,7 @@ impl StreamLimits {
     }
 }
 
-/// An iterator over the entries of a range in ascending order. See [`Stream::range`].
+/// An iterator over a range of a stream's entries in ascending order. See [`Stream::range`].
 #[derive(Clone, Debug)]
 pub struct Range<'a> {
     node: Option<&'a Node>,
@@ -643,7 +649,7 @@ impl<'a> Iterator for Range<'a> {
     }
 }
 
-/// An iterator over the entries of a range in descending order. See [`Stream::range_rev`].
+/// An iterator over a range of a stream's entries in descending order. See [`Stream::range_rev`].
 #[derive(Clone, Debug)]
 pub struct RangeRev<'a> {
     node: Option<&'a Node>,
@@ -702,7 +708,7 @@ mod tests {
         entries.map(|entry| entry.id).collect()
     }
 
-    /// Creates a stream of the IDs 1-0 to `count`-0.
+    /// Creates a stream with the entries 1-0 to `count`-0.
     fn of(count: u64) -> Stream {
         let mut stream = Stream::new();
         (1..=count).for_each(|ms| add(&mut stream, id(ms, 0), &["f", "v"]));
@@ -790,7 +796,8 @@ mod tests {
         assert_eq!(ids(stream.range_rev(StreamId::MIN, StreamId::MAX)), []);
     }
 
-    /// Creates entries 1-0 to 10-0, of which a group has read six and acknowledged 1-0 and 3-0.
+    /// Creates a stream with the entries 1-0 to 10-0, of which a consumer group has read six and
+    /// acknowledged 1-0 and 3-0.
     fn read_by_a_group() -> Stream {
         let mut stream = of(10);
         let group = stream.create_group(b"g", StreamId::MIN, None).expect("a new name");
@@ -870,7 +877,8 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Op {
-        /// The increments of milliseconds and sequence number, and the fields and values.
+        /// An XADD with the increments of milliseconds and sequence number since the last ID, and
+        /// the fields and values.
         Append(u64, u64, Vec<Vec<u8>>),
         Remove(usize),
         RemoveAny(u64, u64),

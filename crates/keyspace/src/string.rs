@@ -32,7 +32,7 @@ impl<'a> Str<'a> {
         }
     }
 
-    /// Returns the length in bytes. O(1).
+    /// Returns the length of the string in bytes. O(1).
     pub fn len(&self) -> usize {
         match self {
             Str::Bytes(bytes) => bytes.len(),
@@ -46,7 +46,7 @@ impl<'a> Str<'a> {
         self.len() == 0
     }
 
-    /// Returns the bytes; a number's text is written to `text`.
+    /// Returns the bytes of the string; a number's text is written to `text`.
     #[inline]
     pub fn bytes(self, text: &'a mut IntText) -> &'a [u8] {
         match self {

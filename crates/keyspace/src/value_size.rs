@@ -1,8 +1,8 @@
 //! The sizes of values, and the size classes of big ones.
 
-/// The number of bytes from which a key is big.
+/// The number of bytes from which a key counts as big, for the index of big keys.
 pub const BYTES_MIN: usize = 8 * 1024;
-/// The number of elements from which a key is big.
+/// The number of elements from which a key counts as big, for the index of big keys.
 pub const ELEMENTS_MIN: usize = 1024;
 
 /// The types of values whose keys are counted separately, in the order in which INFO shows them.
@@ -54,14 +54,14 @@ impl ValueSize {
 /// The measure by which the sizes of keys are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// The number of bytes of the value.
+    /// The comparison by the number of bytes of the value.
     Bytes,
-    /// The number of elements of the value; 0 for a string.
+    /// The comparison by the number of elements of the value; 0 for a string.
     Elements,
 }
 
-/// Returns the size class of `size`, four classes to a power of two. Returns 0 if `size` is below
-/// `min`, so that the value is not big.
+/// Returns the size class of `size` in the index of big keys, four classes to a power of two.
+/// Returns 0 if `size` is below `min`, so that the value is not big.
 #[inline]
 pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     if size < min {
@@ -71,8 +71,8 @@ pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     (power << 2 | (size >> (power - 2)) as u32 & 3) as u8
 }
 
-/// Returns true if the highest bit and the two bits below it are equal in both sizes. Two big sizes
-/// are then in one class.
+/// Returns true if the highest bit and the two bits below it are equal in both sizes. Two such
+/// sizes of big keys are in one size class.
 #[inline]
 pub(crate) fn is_of_class(a: usize, b: usize) -> bool {
     (a ^ b) >> ((a | 0b111).ilog2() - 2) == 0

@@ -17,41 +17,43 @@ use structures::vector::{Config, Inserted, Projection, Quantization, Query, Slot
 
 use crate::freeing::FreeingSteps;
 
-/// The number of the next set that is created.
+/// The number in this process of the next vector set that is created.
 static NEXT_UID: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes of an element besides vector, links and texts: its node, and its places in the names
-/// and in their order.
+/// The bytes of an element of a vector set besides vector, links and texts: its node, and its places
+/// in the names and in their order.
 const NODE_LEN_BYTES: usize = 133;
 
 /// The attributes of an element after VADD or VSETATTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewAttributes<'a> {
-    /// The attributes that the element has; none for a new element.
+    /// The element keeps its attributes; a new element has none.
     Kept,
-    /// No attributes.
+    /// The element has no attributes afterwards.
     Removed,
-    /// The given attributes.
+    /// The element gets the given attributes.
     Set(&'a [u8]),
 }
 
 /// A set of named vectors. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct VectorSet {
-    /// Shared with the copies of the set until one of them changes.
+    /// The graph of the elements' vectors; shared with the copies of the set until one of them
+    /// changes.
     index: Arc<VectorIndex>,
-    /// The matrix that every vector of a client is multiplied by.
+    /// The matrix by which every vector of a client is multiplied; `None` without reduction of
+    /// dimensions.
     projection: Option<Arc<Projection>>,
     /// The number of the set in this process, in the order of creation.
     uid: u64,
-    /// The bytes of all names and attributes.
+    /// The bytes of all names and attributes of elements.
     texts_len_bytes: usize,
     /// The number of elements with attributes.
     attributes_count: usize,
 }
 
 impl VectorSet {
-    /// Creates an empty set. `seed` is random and stays secret.
+    /// Creates an empty vector set. `seed` is random and stays secret.
     ///
     /// # Panics
     /// If `config` is not valid, or its dimensions are not those of the projection's results.
@@ -59,7 +61,7 @@ impl VectorSet {
         Self::from_parts(VectorIndex::new(config, seed), projection)
     }
 
-    /// Creates a set from an index with its elements. O(n).
+    /// Creates a vector set from an index with its elements. O(n).
     ///
     /// # Panics
     /// If the index has not the dimensions of the projection's results.
@@ -78,12 +80,12 @@ impl VectorSet {
         set
     }
 
-    /// Returns the index of the elements.
+    /// Returns the index (graph) of the set's vectors.
     pub fn index(&self) -> &VectorIndex {
         &self.index
     }
 
-    /// Returns the projection of the clients' vectors, if there is one.
+    /// Returns the matrix that projects the clients' vectors; `None` if there is none.
     pub fn projection(&self) -> Option<&Projection> {
         self.projection.as_deref()
     }
@@ -104,7 +106,7 @@ impl VectorSet {
         self.index.is_empty()
     }
 
-    /// Returns the number of dimensions of the stored vectors. O(1).
+    /// Returns the number of dimensions of the set's stored vectors. O(1).
     pub fn dim(&self) -> usize {
         self.index.config().dim
     }
@@ -142,7 +144,7 @@ impl VectorSet {
         Ok(inserted)
     }
 
-    /// Removes the element `name`. Returns false if there is none.
+    /// Removes the element `name` from the vector set. Returns false if there is none.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Some(slot) = self.index.find(name) else { return false };
         self.texts_len_bytes -= self.text_len_bytes(slot);
@@ -186,8 +188,8 @@ impl VectorSet {
         self.index.name(slot).len() + self.index.attributes(slot).map_or(0, <[u8]>::len)
     }
 
-    /// Returns the bytes owned outside the key's block: an estimate, in which every element has the
-    /// room for all its links of level 0. O(1).
+    /// Returns the bytes of memory that the set owns outside the key's block: an estimate, in which
+    /// every element has the room for all its links of level 0. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         let Config { dim, quantization, m } = self.index.config();

@@ -49,11 +49,12 @@ pub struct AccessResults {
     pub hits: u64,
     /// The number of reads that did not find their key.
     pub misses: u64,
-    /// The number of expired keys that were removed.
+    /// The number of expired keys that accesses have removed.
     pub expired_keys: u64,
-    /// The number of expired hash fields that were removed.
+    /// The number of expired hash fields that accesses have removed.
     pub expired_fields: u64,
-    /// The events that accesses to keys have caused, in the order of the accesses.
+    /// The events that accesses to keys have caused (expired, missed or created keys), in the order
+    /// of the accesses.
     pub access_events: Vec<AccessEvent>,
     /// The deadlines that keys got under [`ExpiredAccess::RemoveOnAccess`].
     pub deadlines: Vec<Deadline>,
@@ -61,11 +62,13 @@ pub struct AccessResults {
     pub wants_missed: bool,
     /// True if the creation of a key is recorded as an event.
     pub wants_created: bool,
-    /// The objects that a write replaced, each with a copy of its key.
+    /// The objects that a write replaced, each with a copy of its key, so that they can be dropped
+    /// after the shard is unlocked.
     pub displaced: Vec<KeyEntry>,
     /// The state of the random number generator for LFU's counter.
     seed: u64,
-    /// The lane of the size counts in which this thread counts keys; `None` for the shared lane.
+    /// The counts of key sizes in which this thread counts keys; `None` for the counts that threads
+    /// share.
     lane: Option<Arc<SizeLane>>,
 }
 
@@ -89,7 +92,7 @@ pub struct Deadline {
 
 /// The name of a key with its database.
 pub struct DbKey {
-    /// The number of the database.
+    /// The number of the key's database.
     pub db: usize,
     /// The name of the key.
     pub key: Box<[u8]>,
@@ -99,11 +102,11 @@ pub struct DbKey {
 pub struct Expired {
     /// The number of the key's database.
     pub db: usize,
-    /// The key's hash.
+    /// The hash of the removed key.
     pub hash: KeyHash,
-    /// True if clients may be blocked on the key, or watch or track it.
+    /// True if clients may be blocked on the removed key, or watch or track it.
     pub followed: bool,
-    /// The key's entry with its value.
+    /// The removed key's entry with its value.
     pub entry: KeyEntry,
 }
 
@@ -124,15 +127,16 @@ pub enum ExpiredAccess {
     Show,
 }
 
-/// The settings with which one command accesses keys. They depend on the turn, the client and the
+/// The settings with which one command accesses keys. They depend on the time, the client and the
 /// command.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessContext {
-    /// The present Unix time in milliseconds, the same for all commands of a turn.
+    /// The present Unix time in milliseconds, the same for all commands of a turn (a pass of the
+    /// thread's event loop).
     pub now_ms: i64,
     /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
-    /// The rule of access clocks (LRU or LFU), with the present time.
+    /// The rule of the keys' access clocks (LRU or LFU), with the present time.
     pub access: Access,
     /// The treatment of expired keys and hash fields on access.
     pub expired_access: ExpiredAccess,
@@ -180,7 +184,8 @@ pub struct View<'k> {
     missed_lock: MissedLock,
 }
 
-/// A value that was borrowed for changes, with its size before them. See the module's comment.
+/// A value that was borrowed from the view for changes, with its size before them. See the module's
+/// comment.
 struct Opened {
     db: usize,
     hash: KeyHash,
@@ -209,7 +214,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Returns true if clients are blocked on keys of the shard of `key`, or watch or track them.
+    /// Returns true if clients are blocked on any key of the shard of `key`, or watch or track one.
     #[inline]
     pub fn has_registrations(&self, key: Key<'_>) -> bool {
         self.locked.get(key.shard()).is_some_and(Shard::has_registrations)
@@ -245,7 +250,8 @@ impl<'k> View<'k> {
         self.found(key, Count::No);
     }
 
-    /// Returns the present time in Unix milliseconds, the same for all commands of a turn.
+    /// Returns the present time in Unix milliseconds, the same for all commands of a turn (a pass
+    /// of the thread's event loop).
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.access_context.now_ms
@@ -290,7 +296,7 @@ impl<'k> View<'k> {
         self.access_results
     }
 
-    /// Returns the rule (LRU or LFU) and the present time for access clocks.
+    /// Returns the rule (LRU or LFU) for the keys' access clocks, with the present time.
     pub fn access(&self) -> Access {
         self.access_context.access
     }
@@ -311,8 +317,8 @@ impl<'k> View<'k> {
         self.keyspace.resized(self.access_results.lane.as_deref(), shard, resize);
     }
 
-    /// Counts the new size of the value that was last borrowed for changes, unless it is counted
-    /// already.
+    /// Updates the size counts for the value that the view last lent for changes, unless they are
+    /// up to date.
     #[inline]
     fn settle(&mut self) {
         if self.opened.is_some() {
@@ -320,8 +326,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Does the work of [`View::settle`] for a borrowed value. Out of line: before most accesses no
-    /// value was borrowed, and this code would be inlined in all of them.
+    /// Does the work of [`View::settle`] for a value that was lent for changes. Out of line: before
+    /// most accesses no value was lent, and this code would be inlined in all of them.
     #[inline(never)]
     fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
@@ -333,8 +339,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Finds a key that has not expired, and counts a hit or miss as `count` says. Treats an
-    /// expired key as [`ExpiredAccess`] says. Returns `None` if the key is absent.
+    /// Finds a key of the selected database that has not expired, and counts a hit or miss as
+    /// `count` says. Treats an expired key as [`ExpiredAccess`] says. Returns `None` if the key is
+    /// absent.
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
@@ -394,7 +401,7 @@ impl<'k> View<'k> {
     }
 
     /// Borrows like [`View::look`], but records no event (keymiss) for an absent key. For commands
-    /// about the stored form of a value. O(1).
+    /// about the encoding of a value. O(1).
     pub fn peek_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
@@ -520,7 +527,8 @@ impl<'k> View<'k> {
         self.change(key, Count::No)
     }
 
-    /// Borrows like [`View::write`], but counts a hit or miss.
+    /// Borrows the object of type `T` at `key` mutably like [`View::write`], but counts a hit or
+    /// miss.
     #[inline]
     pub fn read_to_write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::Yes)
@@ -731,7 +739,7 @@ impl<'k> View<'k> {
         Some(entry)
     }
 
-    /// Removes like [`View::remove`], but also removes an expired key, without an event. For
+    /// Removes the key like [`View::remove`], but also if it has expired, without an event. For
     /// commands whose empty result deletes the destination key, expired or not. O(1).
     pub fn remove_even_expired(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
@@ -744,7 +752,8 @@ impl<'k> View<'k> {
         Some(self.keyspace.remove_at(lane, shard, (self.index, key.hash), place))
     }
 
-    /// Borrows like [`View::peek`], but also finds expired keys and does not remove them. O(1).
+    /// Borrows the key's entry like [`View::peek`], but also finds an expired key and does not
+    /// remove it. O(1).
     pub fn peek_even_expired(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.settle();
         self.locked.get(key.shard())?.db(self.index)?.table.get(key.position(), key.bytes)
@@ -803,7 +812,7 @@ impl MissedLock {
     }
 }
 
-/// The way in which an access to a key is counted.
+/// The way in which an access to a key is counted as a hit or miss.
 #[derive(Clone, Copy)]
 enum Count {
     /// The access is not counted, and a miss causes no event.
@@ -821,7 +830,7 @@ impl Count {
     }
 }
 
-/// A key that was found and has not expired, with the data for accesses to it.
+/// A key that was found in a view and has not expired, with the data for accesses to it.
 struct Found<'a> {
     keyspace: &'a Keyspace,
     occupied: Occupied<'a, KeyEntry>,
@@ -833,8 +842,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Prepares the entry for a change or removal: keeps its present state for a snapshot walk that
-    /// has not visited it yet.
+    /// Prepares the found key's entry for a change or removal: keeps its present state for a
+    /// snapshot walk that has not visited it yet.
     #[inline(always)]
     fn preserved(mut self) -> Self {
         if self.keyspace.snapshot().is_preserved_for() {
@@ -843,13 +852,13 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Updates the key's access clock, unless the client has set CLIENT NO-TOUCH.
+    /// Updates the found key's access clock, unless the client has set CLIENT NO-TOUCH.
     #[inline(always)]
     fn touched(self) -> Self {
         if self.access_context.touch { self.touched_always() } else { self }
     }
 
-    /// Updates the key's access clock, even under CLIENT NO-TOUCH.
+    /// Updates the found key's access clock, even under CLIENT NO-TOUCH.
     #[inline(always)]
     fn touched_always(mut self) -> Self {
         let old = self.occupied.get().access();
@@ -883,15 +892,15 @@ impl AccessResults {
         Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
     }
 
-    /// Takes the counts and results so far. The counts in `self` start again from zero; its random
-    /// numbers continue.
+    /// Returns the counts and results so far and removes them from `self`. The counts start again
+    /// from zero; the random numbers continue.
     pub fn take(&mut self) -> Self {
         let (seed, lane) = (self.seed, self.lane.take());
         let (wants_missed, wants_created) = (self.wants_missed, self.wants_created);
         std::mem::replace(self, Self { seed, lane, wants_missed, wants_created, ..Self::default() })
     }
 
-    /// Records an expired key that was just removed.
+    /// Records an expired key that an access has just removed.
     #[cold]
     fn note_expired(&mut self, expired: Expired) {
         self.expired_keys += 1;

@@ -40,9 +40,9 @@ enum Repr {
 /// A lower or upper bound of a range of scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreBound {
-    /// The score, which must not be NaN.
+    /// The score of the bound, which must not be NaN.
     pub score: f64,
-    /// True if members with exactly this score are excluded.
+    /// True if members with exactly the bound's score are excluded.
     pub exclusive: bool,
 }
 
@@ -50,13 +50,13 @@ pub struct ScoreBound {
 /// are all equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexBound<'a> {
-    /// The bound before every member: `-`.
+    /// The bound before every member: `-` in ZRANGEBYLEX.
     Lowest,
-    /// The bound after every member: `+`.
+    /// The bound after every member: `+` in ZRANGEBYLEX.
     Highest,
-    /// A bound that includes this member.
+    /// A bound of a lexical range that includes this member.
     Inclusive(&'a [u8]),
-    /// A bound that excludes this member.
+    /// A bound of a lexical range that excludes this member.
     Exclusive(&'a [u8]),
 }
 
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Zset {
     }
 }
 
-/// A member with its score.
+/// A member of a sorted set with its score.
 type Pair<'a> = (Element<'a>, f64);
 
 /// A double-ended iterator over the members and scores of a packed sorted set.
@@ -125,7 +125,7 @@ fn read_score(element: Element<'_>) -> Option<f64> {
     }
 }
 
-/// The magnitude up to which a whole score is packed as an integer.
+/// The magnitude up to which a whole score is stored as an integer in a packed sorted set.
 const SCORE_INT_MAX: f64 = (i64::MAX / 2) as f64;
 
 /// Calls `store` with the listpack element that represents `score`.
@@ -177,8 +177,8 @@ fn is_up_to_max(score: f64, max: ScoreBound) -> bool {
 }
 
 impl LexBound<'_> {
-    /// Compares a member with the bound. Never returns `Equal` for [`LexBound::Lowest`] and
-    /// [`LexBound::Highest`].
+    /// Compares a member with the bound of a lexical range. Never returns `Equal` for
+    /// [`LexBound::Lowest`] and [`LexBound::Highest`].
     fn compare(self, member: &[u8]) -> Ordering {
         match self {
             LexBound::Lowest => Ordering::Greater,
@@ -240,7 +240,7 @@ impl Zset {
         if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
-    /// Returns the number of members. O(1).
+    /// Returns the number of members of the sorted set. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         match &self.repr {
@@ -249,7 +249,7 @@ impl Zset {
         }
     }
 
-    /// Returns true if there are no members. O(1).
+    /// Returns true if the sorted set has no members. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -278,7 +278,8 @@ impl Zset {
         matches!(self.repr, Repr::Ranked(_))
     }
 
-    /// Returns the name for OBJECT ENCODING. Ranked members have the name `skiplist`, as in Redis.
+    /// Returns the name of the set's encoding for OBJECT ENCODING. Ranked members have the name
+    /// `skiplist`, as in Redis.
     pub fn encoding_name(&self) -> &'static str {
         match &self.repr {
             Repr::Pack(_) => "listpack",
@@ -286,16 +287,16 @@ impl Zset {
         }
     }
 
-    /// Starts a snapshot's walk of the set's present state, whose members [`Zset::walk_next`]
-    /// visits. Does nothing for a packed set. O(1).
+    /// Starts a snapshot's walk, which reads the set's present state while the set changes;
+    /// [`Zset::walk_next`] visits its members. Does nothing for a packed set. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Ranked(ranked) = &mut self.repr {
             ranked.begin_walk(walk_state);
         }
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the set;
+    /// `None` if there is none. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
     }
@@ -468,8 +469,8 @@ impl Zset {
         }
     }
 
-    /// Returns the rank of `member` (the number of members before it) and its score; `None` if it
-    /// is not in the set. O(log n); packed, O(bytes).
+    /// Returns the rank in the sorted set of `member` (the number of members before it) and its
+    /// score; `None` if it is not in the set. O(log n); packed, O(bytes).
     pub fn rank(&self, member: &[u8], hasher: &Hasher) -> Option<(usize, f64)> {
         match &self.repr {
             Repr::Pack(pack) => {
@@ -484,8 +485,8 @@ impl Zset {
         }
     }
 
-    /// Returns the ranks of the members whose scores are between the bounds. O(log n); packed,
-    /// O(n).
+    /// Returns the range of ranks of the members whose scores are between the bounds. O(log n);
+    /// packed, O(n).
     pub fn score_ranks(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
         let (start, end) = match &self.repr {
             Repr::Pack(pack) => (
@@ -500,8 +501,8 @@ impl Zset {
         start.min(end)..end
     }
 
-    /// Returns the ranks of the members between the bounds. Meaningful only if all scores are
-    /// equal. O(log n); packed, O(n).
+    /// Returns the range of ranks of the members between the lexical bounds. Meaningful only if all
+    /// scores are equal. O(log n); packed, O(n).
     pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
         let (start, end) = match &self.repr {
             Repr::Pack(pack) => {
@@ -625,9 +626,9 @@ impl Zset {
         matches!(self.repr, Repr::Pack(_))
     }
 
-    /// Visits the members at `cursor`. Returns the next cursor, 0 at the end. A packed set is
-    /// visited in one call. Members that exist from the first call to the last are visited. O(1);
-    /// packed, O(n).
+    /// Visits the members at `cursor`, the cursor of ZSCAN. Returns the next cursor, 0 at the end.
+    /// A packed set is visited in one call. Members that exist from the first call to the last are
+    /// visited. O(1); packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
         match &self.repr {
             Repr::Ranked(members) => {

@@ -33,8 +33,8 @@ impl Pair {
     }
 }
 
-/// A gate of a keyspace and three pairs of words. Exclusive owners change one pair; each of two
-/// threads changes a pair of its own in its turns.
+/// A gate of a keyspace and three pairs of words. Exclusive owners of the gate change one pair;
+/// each of two threads changes a pair of its own when it is inside.
 struct Guarded {
     gate: Gate,
     owners: Pair,
@@ -46,17 +46,16 @@ impl Guarded {
         Arc::new(Self { gate: Gate::new(2), owners: Pair::new(), turns: [Pair::new(), Pair::new()] })
     }
 
-    /// Runs a turn of thread `index` inside the gate, which exclusive owners of the keyspace wait
-    /// for. The turn reads the two values that owners write, and changes the two values of its own
-    /// thread.
+    /// Enters the gate as thread `index`, reads the two values that exclusive owners write, changes
+    /// the two values of its own thread, and leaves.
     fn turn(&self, index: usize) {
         let _pass = self.gate.shared(index);
         self.owners.read();
         self.turns[index].step();
     }
 
-    /// Runs a turn inside the gate of a thread that claims the index `index`; `None` if another
-    /// thread has claimed it.
+    /// Enters the gate with a claim of the index `index`, works as [`Guarded::turn`] does, and
+    /// leaves. Returns `None` if another thread has claimed the index.
     fn claimed_turn(&self, index: usize) -> Option<()> {
         let _pass = self.gate.try_shared_claimed(index)?;
         self.owners.read();
@@ -64,7 +63,7 @@ impl Guarded {
         Some(())
     }
 
-    /// Runs a turn of thread `index` that works as the exclusive owner in the middle.
+    /// Enters the gate as thread `index`, works as the exclusive owner in the middle, and leaves.
     fn upgrade(&self, index: usize) {
         let mut pass = self.gate.shared(index);
         let before = self.owners.read();
@@ -73,14 +72,14 @@ impl Guarded {
         assert!(self.owners.read() > before, "its own work is seen after coming back");
     }
 
-    /// Does the work of an exclusive owner: changes the owners' pair and reads the pair of each
-    /// thread.
+    /// Does the work of an exclusive owner of the gate: changes the owners' pair and reads the pair
+    /// of each thread.
     fn work_alone(&self) {
         self.turns.iter().for_each(|turn| assert!(turn.read() <= 2));
         self.owners.step();
     }
 
-    /// Checks, after all threads were joined, that no change was lost. The arguments are the
+    /// Checks, after all threads have ended, that no change was lost. The arguments are the
     /// expected numbers of changes of each pair.
     fn finished(&self, owners: u32, turns: [u32; 2]) {
         assert_eq!((self.owners.read(), self.turns.each_ref().map(Pair::read)), (owners, turns));
@@ -110,7 +109,7 @@ fn an_owner_and_a_turn_exclude_each_other() {
     });
 }
 
-/// Checks that two threads that have claimed different indexes exclude an owner.
+/// Checks that two threads that have claimed different indexes of the gate exclude an owner.
 #[test]
 fn claimed_passes_exclude_an_owner() {
     check(Some(2), |guarded| {
@@ -122,7 +121,8 @@ fn claimed_passes_exclude_an_owner() {
     });
 }
 
-/// Checks that two threads that claim one index have it one after the other: no change is lost.
+/// Checks that two threads that claim one index of the gate have it one after the other: no change
+/// is lost.
 #[test]
 fn an_index_is_claimed_by_one_thread_at_a_time() {
     check(Some(3), |guarded| {
@@ -177,8 +177,8 @@ fn an_upgrader_beside_a_turn_and_an_owner() {
     });
 }
 
-/// Runs a turn of thread `index` that does not wait for a busy owner. Returns true if it was inside
-/// the gate.
+/// Enters the gate as thread `index`, but does not wait for a busy owner. Returns true if it was
+/// inside the gate.
 fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     let pass = guarded.gate.shared_unless_busy(index);
     if pass.is_inside() {
@@ -188,8 +188,8 @@ fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     pass.is_inside()
 }
 
-/// Checks that a turn gives up: the owner ends only afterwards, so a caller that continued to sleep
-/// would never wake.
+/// Checks that a thread stops waiting for an owner that becomes busy: the owner ends only
+/// afterwards, so a caller that continued to sleep would never wake.
 #[test]
 fn a_turn_gives_up_on_an_owner_that_becomes_busy() {
     check(None, |guarded| {
@@ -223,7 +223,8 @@ fn a_turn_that_may_give_up_and_a_busy_owner_exclude_each_other() {
     });
 }
 
-/// Checks that a thread that waits for the ownership gives up: the busy turn ends only afterwards.
+/// Checks that a thread that waits for the ownership of the gate gives up when a thread inside
+/// becomes busy, which leaves only afterwards.
 #[test]
 fn an_owner_to_be_gives_up_on_a_turn_that_becomes_busy() {
     check(None, |guarded| {
@@ -244,7 +245,8 @@ fn an_owner_to_be_gives_up_on_a_turn_that_becomes_busy() {
     });
 }
 
-/// Checks that an owner that must wait for a busy turn delays no thread that may give up.
+/// Checks that an owner that must wait for a busy thread inside the gate delays no thread that may
+/// give up.
 #[test]
 fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     check(Some(2), |guarded| {
@@ -262,8 +264,8 @@ fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     });
 }
 
-/// Runs a turn that stays the owner. It changes the owners' pair during exclusive work. It also
-/// does so between two runs of such work, while it is still the owner.
+/// Enters the gate and stays its exclusive owner. It changes the owners' pair during exclusive
+/// work. It also does so between two runs of such work, while it is still the owner.
 fn stay(guarded: &Guarded, index: usize) {
     let mut pass = guarded.gate.shared(index);
     pass.keep_ownership();

@@ -14,8 +14,8 @@ use stdx::sync::Ordering::Relaxed;
 const THREADS: usize = 3;
 const TURNS: u32 = 6;
 
-/// A gate of a keyspace, with the number of threads inside it and the number of exclusive works
-/// done.
+/// A gate of a keyspace, with the number of threads inside it and the number of times that an
+/// exclusive owner has worked.
 struct Shared {
     gate: Gate,
     inside: AtomicU32,

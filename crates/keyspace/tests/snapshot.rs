@@ -162,7 +162,7 @@ fn content_of(view: &EntryView<'_, Object>) -> String {
     parts.content()
 }
 
-/// A keyspace that a walk is writing to a snapshot, and the keys that the walk has visited.
+/// A keyspace whose content a snapshot's walk visits, and the keys that the walk has visited.
 struct Walked {
     keyspace: Keyspace,
     gate: Gate,
@@ -181,7 +181,7 @@ impl Walked {
         Self { keyspace, gate: Gate::new(1), rng: Rng::with_seed(seed), results, part, big, shown }
     }
 
-    /// Returns all keys with their values and expiries in their present state.
+    /// Returns all keys of the keyspace with their values and expiries in their present state.
     fn contents(&self) -> Contents {
         let mut contents = Contents::new();
         for shard in 0..SHARD_COUNT {
@@ -203,8 +203,8 @@ impl Walked {
         assert!(!fix(), "one at a time");
     }
 
-    /// Takes one step of the walk, as a thread that writes a snapshot does. Returns true if the
-    /// walk has ended.
+    /// Takes one step of the snapshot's walk, as a thread that writes a snapshot does. Returns true
+    /// if the walk has ended.
     fn step(&mut self) -> bool {
         let (snapshot, keyspace, shown) = (self.keyspace.snapshot(), &self.keyspace, &mut self.shown);
         if let Some((big, parts)) = &mut self.big {
@@ -251,7 +251,7 @@ impl Walked {
         format!("key{}", self.rng.u32(0..400)).into_bytes()
     }
 
-    /// Makes one random change of a random kind.
+    /// Makes one random change of a random kind to the keyspace.
     fn change(&mut self) {
         let (db, kind) = (self.rng.usize(0..DBS - 1), self.rng.u32(0..100));
         match kind {
@@ -462,8 +462,8 @@ impl Walked {
         drop(self.results.take());
     }
 
-    /// Checks that the walk has visited exactly the keys of `at_point`, the contents at its start,
-    /// each once and with the same value.
+    /// Checks that the snapshot's walk has visited exactly the keys of `at_point`, the contents at
+    /// its start, each once and with the same value.
     fn check(&mut self, at_point: &Contents, seed: u64) {
         assert_eq!(self.shown.len(), at_point.len(), "seed {seed}: each key once");
         let names: std::collections::BTreeSet<_> = self.shown.iter().map(|(key, _)| key).collect();
@@ -579,8 +579,8 @@ fn fill(walked: &mut Walked) {
     }
 }
 
-/// Checks that a walk over the keyspace frees each flushed table as soon as it has visited the
-/// table's keys.
+/// Checks that a snapshot's walk over the keyspace frees each flushed table as soon as it has
+/// visited the table's keys.
 #[test]
 fn flushed_keys_are_freed_behind_the_walk() {
     let mut walked = Walked::new(1);
@@ -608,8 +608,8 @@ fn flushed_keys_are_freed_behind_the_walk() {
     assert!(walked.contents().is_empty());
 }
 
-/// Checks that keys that are written after a flush are neither visited nor marked, and that a
-/// second flush finds them in the keyspace.
+/// Checks that keys that are written after a flush are neither visited nor marked by the snapshot's
+/// walk, and that a second flush finds them in the keyspace.
 #[test]
 fn keys_written_after_a_flush_do_not_belong_to_the_walk() {
     let mut walked = Walked::new(2);
@@ -631,8 +631,8 @@ fn keys_written_after_a_flush_do_not_belong_to_the_walk() {
     walked.check_sizes(2);
 }
 
-/// Checks that flushed keys do not become the property of a walk that was abandoned: the flush
-/// frees them.
+/// Checks that flushed keys do not become the property of a snapshot's walk that was abandoned: the
+/// flush frees them.
 #[test]
 fn an_abandoned_walk_takes_over_no_keys() {
     for (abandon_first, on_flush) in [(true, OnFlush::Continue), (false, OnFlush::Abandon)] {

@@ -84,7 +84,7 @@ thread_local! {
 pub struct CountingAllocator;
 
 /// Returns true if mimalloc's plain functions align a block of this layout well enough. They are
-/// faster than the aligned ones.
+/// faster than its functions with an alignment.
 #[inline]
 fn is_plain(layout: Layout) -> bool {
     layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size() && layout.size() <= SHARED_PAGE_MAX_BYTES
@@ -110,7 +110,8 @@ unsafe fn is_apart(block: *mut u8, layout: Layout) -> bool {
     goes_apart(layout) && unsafe { mi::mi_usable_size(block.cast()) } > CLASSES_MAX_BYTES
 }
 
-/// Allocates a block for a layout that is not plain (`is_plain`). Does not count the block.
+/// Allocates a block for a layout that is not plain (`is_plain`). Does not add the block to the
+/// count of allocated bytes.
 #[inline(never)]
 fn allocate_large(layout: Layout) -> *mut c_void {
     if goes_apart(layout) {
@@ -124,7 +125,7 @@ fn allocate_large(layout: Layout) -> *mut c_void {
     unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()) }
 }
 
-/// Frees a block that [`BlockCache`] displaces.
+/// Frees a block of memory that [`BlockCache`] displaces.
 fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
     // SAFETY: only `dealloc` puts blocks there: live ones of mimalloc's, which nobody else has.
     unsafe { mi::mi_free(block.cast()) }
@@ -155,8 +156,8 @@ pub fn keep_resident_close(block_cache_bytes_max: Option<usize>) {
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, delay_ms) }
 }
 
-/// Returns the size in bytes that is counted for a request of `len_bytes`: that of the block that
-/// serves it. O(1).
+/// Returns the size in bytes that is counted for an allocation of `len_bytes`: that of the block
+/// that serves it. O(1).
 #[inline]
 pub fn counted_bytes(len_bytes: usize) -> usize {
     if len_bytes <= CLASSES_MAX_BYTES {
@@ -172,7 +173,7 @@ pub fn page_of(address: usize) -> usize {
     address / PAGE_LEN_BYTES
 }
 
-/// Adds `change_bytes`, negative for freed bytes, to this thread's counter.
+/// Adds `change_bytes`, negative for freed bytes, to this thread's counter of allocated bytes.
 #[inline]
 fn count(change_bytes: i64) {
     let index = INDEX.get();
@@ -185,8 +186,8 @@ fn count(change_bytes: i64) {
     }
 }
 
-/// Adds to a counter like [`count`], for a thread that shares its counter with others. Gives an
-/// index to a thread that has none yet.
+/// Adds to a counter of allocated bytes like [`count`], for a thread that shares its counter with
+/// others. Gives an index to a thread that has none yet.
 #[cold]
 fn count_shared(change_bytes: i64) {
     if INDEX.get() == UNASSIGNED {
@@ -344,7 +345,7 @@ pub fn peak_memory_bytes() -> usize {
     PEAK_BYTES.load(Relaxed)
 }
 
-/// Resets the recorded peak to the present used memory.
+/// Resets the recorded peak of used memory to the present used memory.
 pub fn reset_peak() {
     PEAK_BYTES.store(used_memory_bytes(), Relaxed);
 }
@@ -368,8 +369,8 @@ const OPTION_PURGE_DELAY: mi::OptionNumber = 15;
 const OPTION_MINIMAL_PURGE_SIZE: mi::OptionNumber = 44;
 /// The smallest free range that is returned to the system, in KiB: one of mimalloc's slices.
 const PURGED_KIB_MIN: std::ffi::c_long = 64;
-/// The smallest free range in KiB that is returned to the system while huge pages stay whole: the
-/// size of one huge page.
+/// The smallest free range of memory, in KiB, that is returned to the system while huge pages stay
+/// whole: the size of one huge page.
 const PURGED_KIB_MIN_HUGE: std::ffi::c_long = 2048;
 /// mimalloc 3's number for its option `page_max_candidates`; version 2 ignores it.
 const OPTION_PAGE_MAX_CANDIDATES: mi::OptionNumber = 37;
@@ -480,7 +481,7 @@ mod tests {
         unsafe { mi::mi_usable_size(block.cast()) }
     }
 
-    /// Returns the value of the calling thread's counter in bytes.
+    /// Returns the calling thread's counter of allocated bytes.
     fn counted_here() -> i64 {
         count(0);
         COUNTERS[INDEX.get()].load(Relaxed)
@@ -644,8 +645,8 @@ mod tests {
         assert!(text.len() > 100 && text.len() <= STATS_TEXT_MAX_BYTES, "{text}");
     }
 
-    /// Measures the cost of counting: `cargo test --release -p structures what_counting_costs --
-    /// --ignored --nocapture`
+    /// Measures the cost of counting allocated bytes: `cargo test --release -p structures
+    /// what_counting_costs -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement: run it alone, in a release build"]
     fn what_counting_costs() {

@@ -25,7 +25,7 @@ impl Block {
             .expect("elements are far below isize::MAX bytes")
     }
 
-    /// Allocates an uninitialised block of at least `len_bytes`, which must not be zero.
+    /// Allocates an uninitialised block of memory of at least `len_bytes`, which must not be zero.
     #[inline]
     pub(crate) fn allocate(len_bytes: usize) -> Self {
         assert!(len_bytes > 0, "a block holds at least its own shape");
@@ -35,7 +35,7 @@ impl Block {
         Block { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)) }
     }
 
-    /// Frees the block.
+    /// Frees the block's memory.
     ///
     /// # Safety
     /// The block was allocated with a length of the same size class, and no copy of it is used
@@ -46,7 +46,7 @@ impl Block {
         unsafe { dealloc(self.start.as_ptr(), Self::layout(len_bytes)) };
     }
 
-    /// Converts the block to a thin pointer.
+    /// Converts the block to a thin pointer, the address of its first byte.
     #[inline]
     pub(crate) fn into_raw(self) -> NonNull<u8> {
         self.start
@@ -58,7 +58,7 @@ impl Block {
         Block { start }
     }
 
-    /// Reads a plain value at offset `at`.
+    /// Reads a value of a plain type at offset `at` of the block.
     ///
     /// # Safety
     /// `at + size_of::<T>()` lies within the block and the bytes there were written as a `T`.
@@ -70,7 +70,7 @@ impl Block {
         unsafe { place.cast::<T>().read_unaligned() }
     }
 
-    /// Writes a plain value at offset `at`.
+    /// Writes a value of a plain type at offset `at` of the block.
     ///
     /// # Safety
     /// `at + size_of::<T>()` lies within the block, and nobody borrows those bytes.
@@ -95,7 +95,7 @@ impl Block {
         unsafe { std::slice::from_raw_parts(place.as_ptr(), len) }
     }
 
-    /// Copies `bytes` to offset `at`.
+    /// Copies `bytes` to offset `at` of the block.
     ///
     /// # Safety
     /// The range lies within the block, nobody borrows it, and `bytes` lie elsewhere.

@@ -10,7 +10,8 @@
 
 use crate::lock::Lock;
 
-/// A state that ends once, ended by exactly one of several threads. See the module's comment.
+/// A state that ends once, ended by exactly one of several threads, such as the wait of a blocked
+/// client. See the module's comment.
 pub struct Claim(Lock<bool>);
 
 impl Default for Claim {

@@ -56,8 +56,8 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Waits until `state` is free and calls `act` with it. Then does the work, by `work`, that
-    /// other threads have requested meanwhile. Returns the result of `act`.
+    /// Waits until no other thread uses the combiner's state and calls `act` with it. Then does the
+    /// work, by `work`, that other threads have requested meanwhile. Returns the result of `act`.
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R, work: impl FnMut(&mut T)) -> R {
         let result = act(&mut self.state.lock());
         // `state` is released before the flag is read. Pairs with the fence in `run`.

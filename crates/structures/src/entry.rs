@@ -59,8 +59,8 @@ enum Kind {
     Object = 2,
 }
 
-/// An object that an entry holds: any value that is not a string of up to [`INLINE_BYTES_MAX`]
-/// bytes.
+/// An object that a keyspace entry holds: any value that is not a string of up to
+/// [`INLINE_BYTES_MAX`] bytes.
 pub trait Held {
     /// Returns a lower bound of the earliest deadline of the object's parts (the fields of a hash),
     /// in milliseconds; `None` if no part has a deadline.
@@ -69,7 +69,7 @@ pub trait Held {
     }
 }
 
-/// The value of an entry, borrowed for reading.
+/// The value of a keyspace entry, borrowed for reading.
 #[derive(Debug, PartialEq, Eq)]
 pub enum View<'a, V> {
     /// A string of at most [`INLINE_BYTES_MAX`] bytes.
@@ -80,7 +80,7 @@ pub enum View<'a, V> {
     Object(&'a V),
 }
 
-/// A value to be stored in an entry.
+/// A value to be stored in a keyspace entry.
 pub enum NewValue<'a, V> {
     /// A string of at most [`INLINE_BYTES_MAX`] bytes, copied.
     Bytes(&'a [u8]),
@@ -107,8 +107,8 @@ impl<V> NewValue<'_, V> {
     }
 }
 
-/// The shape of an entry's block: the kind of its value, its flags and the lengths of its parts. It
-/// is derived from the block's header and never stored.
+/// The shape of the memory block of a keyspace entry: the kind of its value, its flags and the
+/// lengths of its parts. It is derived from the block's header and never stored.
 #[derive(Clone, Copy)]
 struct Shape {
     kind: Kind,
@@ -170,8 +170,8 @@ impl<V> Entry<V> {
         size_of::<V>().next_multiple_of(FIELD_BYTES)
     };
 
-    /// Creates an entry for `key`. `expiry_ms` is in Unix milliseconds; `access` is the access
-    /// clock (24 bits).
+    /// Creates a keyspace entry for `key`. `expiry_ms` is in Unix milliseconds; `access` is the
+    /// access clock (24 bits).
     ///
     /// # Panics
     /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
@@ -293,14 +293,14 @@ impl<V> Entry<V> {
         unsafe { std::slice::from_raw_parts(place.as_ptr(), len) }
     }
 
-    /// Borrows the name of the key. O(1).
+    /// Borrows the name of the entry's key. O(1).
     #[inline]
     pub fn key(&self) -> &[u8] {
         let shape = self.shape();
         self.bytes_at(shape.key_at(), shape.key_len)
     }
 
-    /// Borrows the value of the key. O(1).
+    /// Borrows the value of the entry's key. O(1).
     #[inline]
     pub fn view(&self) -> View<'_, V> {
         let shape = self.shape();
@@ -321,7 +321,8 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Borrows the object mutably; `None` if the value is a small string or an integer. O(1).
+    /// Borrows the entry's object mutably; `None` if the value is a small string or an integer.
+    /// O(1).
     #[inline]
     pub fn object_mut(&mut self) -> Option<&mut V> {
         let shape = self.shape();
@@ -334,7 +335,7 @@ impl<V> Entry<V> {
         Some(unsafe { place.cast::<V>().as_mut() })
     }
 
-    /// Borrows the inline bytes of a small string mutably. Their length cannot change. Returns
+    /// Borrows the bytes of the entry's small string mutably. Their length cannot change. Returns
     /// `None` if the value is an integer or an object.
     #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
@@ -367,7 +368,7 @@ impl<V> Entry<V> {
         self.header().meta & ACCESS_MASK
     }
 
-    /// Sets the access clock; bits above 24 are dropped.
+    /// Sets the access clock of the key; bits above 24 are dropped.
     #[inline]
     pub fn set_access(&mut self, access: u32) {
         let header = self.header_mut();
@@ -387,20 +388,21 @@ impl<V> Entry<V> {
         self.set_mark_bit(MARK);
     }
 
-    /// Returns the mark bit of the header: `MARK` or 0.
+    /// Returns the mark bit in the header of the entry's block: `MARK` or 0.
     #[inline]
     fn mark_bit(&self) -> u32 {
         self.header().meta & MARK
     }
 
-    /// Marks the value if `bit` is the mark bit; does nothing if `bit` is 0.
+    /// Marks the entry's value if `bit` is the mark bit; does nothing if `bit` is 0.
     #[inline]
     fn set_mark_bit(&mut self, bit: u32) {
         self.header_mut().meta |= bit;
     }
 
-    /// Replaces the value. Keeps key, expiry and access clock; clears the mark. The block stays in
-    /// place if its size class stays the same. O(value bytes), or O(block) if it moves.
+    /// Replaces the value of the entry. Keeps key, expiry and access clock; clears the mark. The
+    /// block stays in place if its size class stays the same. O(value bytes), or O(block) if it
+    /// moves.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, V>) {
         if !self.set_in_place(&value) {
@@ -408,9 +410,10 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Replaces a small value by a value of the same kind, if the block stays in its size class.
-    /// Otherwise returns false and changes nothing; [`Entry::set`] then moves the block. A growing
-    /// string can be replaced in place only by one of the same length. O(value bytes).
+    /// Replaces the entry's small value by a value of the same kind, if the entry's block stays in
+    /// its size class. Otherwise returns false and changes nothing; [`Entry::set`] then moves the
+    /// block. A growing string can be replaced in place only by one of the same length. O(value
+    /// bytes).
     ///
     /// # Panics
     /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
@@ -436,10 +439,10 @@ impl<V> Entry<V> {
         true
     }
 
-    /// Appends zeros until the inline bytes are `len_bytes` long. Does nothing if they are not
-    /// shorter. The block stays in place if it has room, else O(block). A string that grows by less
-    /// than a quarter of its length becomes a growing string (see the module's comment). Many small
-    /// steps to a length thus cost O(length) together.
+    /// Appends zeros to the entry's small string until it is `len_bytes` long. Does nothing if it
+    /// is not shorter. The block stays in place if it has room, else O(block). A string that grows
+    /// by less than a quarter of its length becomes a growing string (see the module's comment).
+    /// Many small steps to a length thus cost O(length) together.
     ///
     /// # Panics
     /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].
@@ -470,8 +473,8 @@ impl<V> Entry<V> {
         unsafe { place.as_ptr().write_bytes(0, len) };
     }
 
-    /// Sets or clears the expiry (Unix milliseconds). O(1) if the key had an expiry and keeps one,
-    /// else O(block).
+    /// Sets or clears the expiry of the key, in Unix milliseconds. O(1) if the key had an expiry
+    /// and keeps one, else O(block).
     pub fn set_expiry_ms(&mut self, expiry_ms: Option<i64>) {
         match (self.expiry_ms(), expiry_ms) {
             (None, None) => {}
@@ -709,7 +712,8 @@ impl<V: Held> Table<Entry<V>> {
 mod tests {
     use super::*;
 
-    /// An object as entries hold it: one word that owns more memory (a bare Vec has three words).
+    /// An object for tests that an entry holds: one word that owns more memory (a bare Vec has
+    /// three words).
     type Owned = Box<Vec<u8>>;
     type E = Entry<Owned>;
 

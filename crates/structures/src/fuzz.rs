@@ -12,11 +12,11 @@ pub use packs::{fuzz_intset, fuzz_listpack, fuzz_quicklist};
 pub use tables::{fuzz_entry, fuzz_ranked_members, fuzz_table};
 pub use vectors::fuzz_vectors;
 
-/// A script of operations that are read from arbitrary bytes. After the last byte, all reads return
-/// zero.
+/// A script of operations for a fuzz test, read from arbitrary bytes. After the last byte, all
+/// reads return zero.
 struct Script<'a>(&'a [u8]);
 
-/// The maximum number of operations of one script. Longer scripts find no additional bugs.
+/// The maximum number of operations of one fuzz script. Longer scripts find no additional bugs.
 const OPS_MAX: usize = 100;
 
 impl Script<'_> {
@@ -43,13 +43,13 @@ impl Script<'_> {
         i64::from_le_bytes(bytes.try_into().expect("eight were asked for"))
     }
 
-    /// Reads a number below `end`, which must not be zero.
+    /// Reads a number below `end` from the script; `end` must not be zero.
     fn below(&mut self, end: usize) -> usize {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % end
     }
 
-    /// Reads a text: often a small number or a few bytes, sometimes any 64-bit number or thousands
-    /// of bytes.
+    /// Reads a text from the script: often a small number or a few bytes, sometimes any 64-bit
+    /// number or thousands of bytes.
     fn text(&mut self) -> Vec<u8> {
         match self.byte() {
             kind @ 0..=99 => kind.to_string().into_bytes(),

@@ -42,7 +42,7 @@ pub const REGISTERS: usize = 1 << REGISTER_BITS;
 pub const DENSE_LEN_BYTES: usize = HEADER_LEN_BYTES + dense::LEN_BYTES;
 
 const REGISTER_BITS: u32 = 14;
-/// The number of bits of a hash that do not select the register.
+/// The number of bits of an element's hash that do not select the HyperLogLog's register.
 const RANK_BITS: u32 = 64 - REGISTER_BITS;
 const HASH_SEED: u64 = 0xadc8_3b19;
 
@@ -50,7 +50,7 @@ const HEADER_LEN_BYTES: usize = 16;
 const MAGIC: &[u8; 4] = b"HYLL";
 const ENCODING_AT: usize = 4;
 const COUNT_AT: usize = 8;
-/// The bit of the cached count that marks it as out of date.
+/// The bit of a HyperLogLog's cached count that marks the count as out of date.
 const STALE: u64 = 1 << 63;
 
 /// The error for bytes that are not a HyperLogLog: wrong magic, unknown encoding or impossible
@@ -78,18 +78,18 @@ impl fmt::Display for Corrupted {
 impl std::error::Error for NotHll {}
 impl std::error::Error for Corrupted {}
 
-/// The layouts of registers. Each discriminant is the number in the header.
+/// The layouts of a HyperLogLog's registers. Each discriminant is the number in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
-    /// Six bits for each register.
+    /// The layout with six bits for each register.
     Dense = 0,
-    /// Runs of equal registers.
+    /// The layout as runs of equal registers.
     Sparse = 1,
 }
 
 impl Encoding {
-    /// Returns the name of the encoding, as PFDEBUG ENCODING shows it.
+    /// Returns the name of the registers' layout, as PFDEBUG ENCODING shows it.
     pub fn name(self) -> &'static str {
         match self {
             Encoding::Dense => "dense",
@@ -101,14 +101,15 @@ impl Encoding {
 /// The effect of adding an element to a HyperLogLog: a register and its least value afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The register that the element falls into.
+    /// The index of the register that the element's hash selects.
     pub register: usize,
     /// The least value of that register after the element was added, 1 to 51.
     pub rank: u8,
 }
 
 impl Observation {
-    /// Computes the observation of `element`. O(bytes).
+    /// Computes the effect (a register and its least value) of adding `element` to a HyperLogLog.
+    /// O(bytes).
     #[inline]
     pub fn of(element: &[u8]) -> Self {
         let hash = murmur::murmur64a(element, HASH_SEED);
@@ -139,12 +140,13 @@ impl<'a> Hll<'a> {
         Ok(Hll { bytes, encoding })
     }
 
-    /// Returns the layout of the registers: dense or sparse. O(1).
+    /// Returns the layout of the HyperLogLog's registers: dense or sparse. O(1).
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// Returns the cached count, or `None` if elements were added since. O(1).
+    /// Returns the cached count of different elements, or `None` if elements were added since.
+    /// O(1).
     pub fn cached_count(&self) -> Option<u64> {
         let count = self.bytes[COUNT_AT..].first_chunk().expect("a header is longer");
         Some(u64::from_le_bytes(*count)).filter(|count| count & STALE == 0)
@@ -205,7 +207,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Creates the registers of an empty HyperLogLog, all 0.
+    /// Creates the registers of an empty HyperLogLog, all with the value 0.
     pub fn new() -> Self {
         Self { values: vec![0; REGISTERS].into() }
     }
@@ -215,7 +217,7 @@ impl Registers {
         &self.values
     }
 
-    /// Adds the element that `observation` describes. O(1).
+    /// Adds the element that `observation` describes to the registers. O(1).
     pub fn observe(&mut self, observation: Observation) {
         let value = &mut self.values[observation.register];
         *value = observation.rank.max(*value);
@@ -287,7 +289,8 @@ impl<'a> HllMut<'a> {
         Ok(HllMut { bytes, encoding })
     }
 
-    /// Adds an element. Returns true if that changed a register.
+    /// Adds the element that `observation` describes to the HyperLogLog. Returns true if that
+    /// changed a register.
     ///
     /// A sparse HyperLogLog becomes dense if it would become longer than `sparse_len_bytes_max`,
     /// header included, or hold a value above 32. The cached count does not change, see
@@ -333,16 +336,17 @@ impl<'a> HllMut<'a> {
         Ok(())
     }
 
-    /// Marks the cached count as out of date. O(1).
+    /// Marks the cached count of the HyperLogLog as out of date. O(1).
     pub fn forget_count(&mut self) {
         self.bytes[COUNT_AT + 7] |= (STALE >> 56) as u8;
     }
 }
 
-/// The highest number of elements at which the self-test compares estimates. It compares at each
-/// power of ten.
+/// The greatest number of elements at which PFSELFTEST compares estimates with true counts. It
+/// compares at each power of ten.
 const SELF_TEST_ELEMENTS_MAX: u64 = 100_000;
-/// The greatest allowed difference of an estimate in the self-test, in standard errors.
+/// The greatest difference, in standard errors, that PFSELFTEST allows between an estimate and the
+/// true count.
 const SELF_TEST_ERRORS_MAX: f64 = 6.0;
 
 /// Performs the checks of PFSELFTEST. Neighbouring registers must keep their values; the estimates
@@ -532,7 +536,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks adding against the naive twin (one byte per register), in both encodings.
+        /// Checks that adding elements gives the same registers as the naive twin (one byte per
+        /// register), in both encodings.
         #[test]
         fn adding_raises_one_register(
             steps in prop::collection::vec((0..40_usize, 0..4_usize, 1..40_u8), 0..200),

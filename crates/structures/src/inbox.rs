@@ -37,8 +37,8 @@ impl<C: Default> Default for Inbox<C> {
 }
 
 impl<C: Default> Inbox<C> {
-    /// Appends an item: calls `put` with the locked list. Any thread may call it. Returns true if
-    /// the caller must notify the owner; false if another sender does so.
+    /// Appends an item to the inbox: calls `put` with the locked list. Any thread may call it.
+    /// Returns true if the caller must notify the owner; false if another sender does so.
     #[must_use = "the owner may sleep for ever beside what is left for it"]
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
         put(&mut self.items.lock());
@@ -47,8 +47,8 @@ impl<C: Default> Inbox<C> {
         !self.is_filled.swap(true, SeqCst)
     }
 
-    /// Takes all items. Returns `None` if no sender has raised the flag since the last call. Only
-    /// the owner may call it.
+    /// Removes all items from the inbox and returns them. Returns `None` if no sender has raised
+    /// the flag since the last call. Only the owner may call it.
     pub fn take(&self) -> Option<C> {
         // The plain load comes first: while nothing arrives, it leaves the cache line shared.
         if !self.is_filled.load(Acquire) || !self.is_filled.swap(false, SeqCst) {

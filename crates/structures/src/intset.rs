@@ -19,7 +19,7 @@ use crate::size_class::size_class;
 use std::cmp::Ordering;
 
 const HEADER_LEN_BYTES: usize = 8;
-/// The greatest length of the block in bytes. An insertion beyond it fails.
+/// The greatest length of an intset's block in bytes. An insertion beyond it fails.
 const LEN_BYTES_MAX: usize = 1 << 30;
 
 /// The width of all integers of an intset: 2, 4 or 8 bytes.
@@ -31,7 +31,7 @@ enum Width {
 }
 
 impl Width {
-    /// Returns the narrowest width that holds `value`.
+    /// Returns the narrowest width of an intset's integers that holds `value`.
     fn of(value: i64) -> Self {
         if i16::try_from(value).is_ok() {
             Width::W16
@@ -77,13 +77,13 @@ impl Default for Intset {
 }
 
 impl Intset {
-    /// Creates an empty set. One allocation.
+    /// Creates an empty intset. One allocation.
     pub fn new() -> Self {
         Self { bytes: Box::new([Width::W16 as u8, 0, 0, 0, 0, 0, 0, 0]) }
     }
 
-    /// Creates an intset of `bytes` from a dump or a peer, without copying them. They need not be
-    /// trusted: everything is checked. O(n).
+    /// Creates an intset of `bytes` from a dump or another server, without copying them. They need
+    /// not be trusted: everything is checked. O(n).
     ///
     /// # Errors
     /// The kind and the place of the first fault, if `bytes` are not a complete and exact intset.
@@ -113,17 +113,17 @@ impl Intset {
         Ok(set)
     }
 
-    /// Borrows the set in Redis' format. O(1).
+    /// Borrows the intset's block, which is in Redis' format. O(1).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the block of the set in Redis' format, without copying. O(1).
+    /// Returns the intset's block, which is in Redis' format, without copying. O(1).
     pub fn into_bytes(self) -> Box<[u8]> {
         self.bytes
     }
 
-    /// Returns the length of the block in bytes, header included. O(1).
+    /// Returns the length of the intset's block in bytes, header included. O(1).
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -133,13 +133,13 @@ impl Intset {
         size_class(self.bytes.len())
     }
 
-    /// Returns the number of members. O(1).
+    /// Returns the number of members of the intset. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         u32::from_le_bytes([self.bytes[4], self.bytes[5], self.bytes[6], self.bytes[7]]) as usize
     }
 
-    /// Returns true if there are no members. O(1).
+    /// Returns true if the intset has no members. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == HEADER_LEN_BYTES
@@ -196,7 +196,8 @@ impl Intset {
         Iter { width, chunks: self.bytes[HEADER_LEN_BYTES..].chunks_exact(width.bytes()) }
     }
 
-    /// Adds `value`. Returns false if it was already a member. O(n), one reallocation.
+    /// Adds `value` to the intset. Returns false if it was already a member. O(n), one
+    /// reallocation.
     ///
     /// # Errors
     /// [`PackFull`] if the block would exceed 1 GiB.
@@ -222,7 +223,7 @@ impl Intset {
         Ok(true)
     }
 
-    /// Removes `value`. Returns false if it was not a member. O(n).
+    /// Removes `value` from the intset. Returns false if it was not a member. O(n).
     pub fn remove(&mut self, value: i64) -> bool {
         let Ok(index) = self.search(value) else { return false };
         self.remove_at(index);
@@ -242,8 +243,8 @@ impl Intset {
         Some(value)
     }
 
-    /// Rewrites the set with the width that `value` needs, and adds `value`. Since `value` is wider
-    /// than all members, it comes before or after all of them.
+    /// Rewrites the intset with the integer width that `value` needs, and adds `value`. Since
+    /// `value` is wider than all members, it comes before or after all of them.
     fn widen_with(&mut self, value: i64) -> Result<(), PackFull> {
         let (old, new) = (self.width(), Width::of(value));
         let len = self.len();
@@ -277,7 +278,7 @@ impl Intset {
         }
     }
 
-    /// Returns the member at `index`, which must be in range.
+    /// Returns the member of the intset at `index`, which must be in range.
     #[inline]
     fn at(&self, width: Width, index: usize) -> i64 {
         let at = HEADER_LEN_BYTES + index * width.bytes();
@@ -290,7 +291,8 @@ impl Intset {
     }
 }
 
-/// Returns `len_bytes + added`, or an error if the sum exceeds [`LEN_BYTES_MAX`].
+/// Returns `len_bytes + added`, the new length of the block, or an error if the sum exceeds
+/// [`LEN_BYTES_MAX`].
 fn grown(len_bytes: usize, added: usize) -> Result<usize, PackFull> {
     Some(len_bytes + added).filter(|&len| len <= LEN_BYTES_MAX).ok_or(PackFull)
 }

@@ -30,11 +30,12 @@ use element::{Element, Encoded, Needle, parse_canonical_int};
 pub const HEADER_LEN_BYTES: usize = 6;
 /// The bytes of a listpack besides its elements: header and terminator.
 pub const OVERHEAD_LEN_BYTES: usize = HEADER_LEN_BYTES + 1;
-/// The greatest length of the block in bytes. An edit beyond it fails.
+/// The greatest length of a listpack's block in bytes. An edit beyond it fails.
 pub const LEN_BYTES_MAX: usize = 1 << 30;
 
 const TERMINATOR: u8 = 0xFF;
-/// The count in the header for 65,535 and more elements: they must be counted.
+/// The element count in a listpack's header that stands for 65,535 and more elements: they must be
+/// counted.
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
 /// The place of an element in a listpack, or the end. Valid until the listpack is edited before
@@ -43,7 +44,7 @@ const COUNT_UNKNOWN: u16 = u16::MAX;
 pub struct Cursor(u32);
 
 impl Cursor {
-    /// The place of the first element, or the end of an empty listpack.
+    /// The place of the listpack's first element, or the end of an empty listpack.
     pub const START: Self = Self(0);
 
     fn new(at: usize) -> Self {
@@ -100,8 +101,8 @@ impl Listpack {
         Self { bytes: bytes.into_boxed_slice() }
     }
 
-    /// Creates a listpack of `bytes` from a dump or a peer, without copying them. They need not be
-    /// trusted: everything is checked. O(elements).
+    /// Creates a listpack of `bytes` from a dump or another server, without copying them. They need
+    /// not be trusted: everything is checked. O(elements).
     ///
     /// # Errors
     /// The kind and the place of the first fault, if `bytes` are not a complete and exact listpack.
@@ -129,17 +130,17 @@ impl Listpack {
         }
     }
 
-    /// Borrows the listpack in Redis' format. O(1).
+    /// Borrows the listpack's block, which is in Redis' format. O(1).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the block of the listpack in Redis' format, without copying. O(1).
+    /// Returns the listpack's block, which is in Redis' format, without copying. O(1).
     pub fn into_bytes(self) -> Box<[u8]> {
         self.bytes
     }
 
-    /// Returns the length of the block in bytes, header and terminator included. O(1).
+    /// Returns the length of the listpack's block in bytes, header and terminator included. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
@@ -150,7 +151,7 @@ impl Listpack {
         size_class(self.bytes.len())
     }
 
-    /// Returns the number of elements. O(1) up to 65,534, O(n) above.
+    /// Returns the number of elements in the listpack. O(1) up to 65,534, O(n) above.
     #[inline]
     pub fn len(&self) -> usize {
         match self.stored_count() {
@@ -159,7 +160,7 @@ impl Listpack {
         }
     }
 
-    /// Returns true if there are no elements. O(1).
+    /// Returns true if the listpack has no elements. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == OVERHEAD_LEN_BYTES
@@ -240,13 +241,13 @@ impl Listpack {
         Some((element, Cursor::new(cursor.at() + len)))
     }
 
-    /// Returns the element at `index`; `None` beyond the last. Starts at the nearer end:
+    /// Returns the listpack's element at `index`; `None` beyond the last. Starts at the nearer end:
     /// O(distance).
     pub fn at_index(&self, index: usize) -> Option<Element<'_>> {
         self.get(self.seek(index)?)
     }
 
-    /// Returns a double-ended iterator over all elements.
+    /// Returns a double-ended iterator over all elements of the listpack.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
         Iter { run: self.run() }
@@ -272,9 +273,9 @@ impl Listpack {
         Iter { run: self.run().get(start.at()..end.at()).unwrap_or_default() }
     }
 
-    /// Finds the first element equal to `bytes`. Compares the element at `from` and later ones, and
-    /// skips `skipped` elements after each comparison. With `skipped` 1, only the fields of
-    /// field-value pairs are compared. O(n).
+    /// Finds the first element of the listpack equal to `bytes`. Compares the element at `from` and
+    /// later ones, and skips `skipped` elements after each comparison. With `skipped` 1, only the
+    /// fields of field-value pairs are compared. O(n).
     pub fn find(&self, from: Cursor, bytes: &[u8], skipped: usize) -> Option<Cursor> {
         let run = self.run();
         if from.at() > run.len() {
@@ -283,10 +284,10 @@ impl Listpack {
         element::find(run, from.at(), Needle::new(bytes), skipped).map(Cursor::new)
     }
 
-    /// Returns true if no two of the compared elements have the same text. Compares the first
-    /// element and later ones, and skips `skipped` elements after each. With `skipped` 1, only the
-    /// fields of field-value pairs are compared. Needed for a listpack from an untrusted source.
-    /// O(n log n) time and 24 bytes an element.
+    /// Returns true if no two of the listpack's compared elements have the same text. Compares the
+    /// first element and later ones, and skips `skipped` elements after each. With `skipped` 1,
+    /// only the fields of field-value pairs are compared. Needed for a listpack from an untrusted
+    /// source. O(n log n) time and 24 bytes an element.
     pub fn are_distinct(&self, skipped: usize) -> bool {
         let mut texts: Vec<Result<i64, &[u8]>> = Vec::new();
         texts.extend(self.iter().step_by(skipped + 1).map(|element| match element {
@@ -300,7 +301,7 @@ impl Listpack {
 
     // Editing.
 
-    /// Appends an element. O(its bytes).
+    /// Appends an element to the listpack. O(its bytes).
     ///
     /// # Errors
     /// [`PackFull`] if the listpack would exceed 1 GiB, as in every method that inserts.
@@ -309,7 +310,7 @@ impl Listpack {
         self.insert(self.end(), element)
     }
 
-    /// Inserts an element before all others. O(bytes).
+    /// Inserts an element before all others of the listpack. O(bytes).
     ///
     /// # Errors
     /// [`PackFull`] if the listpack would exceed 1 GiB.
@@ -317,7 +318,7 @@ impl Listpack {
         self.insert(Cursor(0), element)
     }
 
-    /// Appends `elements` in order, in one reallocation. O(their bytes).
+    /// Appends `elements` to the listpack in order, in one reallocation. O(their bytes).
     ///
     /// # Errors
     /// [`PackFull`] if the listpack would exceed 1 GiB; then nothing is appended.
@@ -325,8 +326,8 @@ impl Listpack {
         self.insert_many(self.end(), elements)
     }
 
-    /// Inserts an element before the one at `cursor`. `cursor` is then the new element's place.
-    /// O(bytes after it).
+    /// Inserts an element into the listpack before the one at `cursor`. `cursor` is then the new
+    /// element's place. O(bytes after it).
     ///
     /// # Errors
     /// [`PackFull`] if the listpack would exceed 1 GiB.
@@ -351,8 +352,8 @@ impl Listpack {
         self.insert_iter(cursor, elements.iter().copied())
     }
 
-    /// Inserts elements from an iterator like [`Listpack::insert_many`]. The iterator is read three
-    /// times.
+    /// Inserts the elements of an iterator before the one at `cursor`, like
+    /// [`Listpack::insert_many`]. The iterator is read three times.
     ///
     /// # Errors
     /// [`PackFull`] if the listpack would exceed 1 GiB; then nothing is inserted.
@@ -413,8 +414,8 @@ impl Listpack {
         self.seek(index).map_or(0, |cursor| self.delete_many(cursor, n))
     }
 
-    /// Removes at most `removed_max` of the elements equal to `bytes`, but keeps the first `passed`
-    /// of them. Returns the number removed. One pass, O(bytes).
+    /// Removes elements equal to `bytes` from the listpack: keeps the first `passed` of them, and
+    /// removes at most `removed_max` of the others. Returns the number removed. One pass, O(bytes).
     pub fn delete_matches(&mut self, bytes: &[u8], passed: usize, removed_max: usize) -> usize {
         let end = self.bytes.len() - 1;
         let run = &mut self.bytes[HEADER_LEN_BYTES..end];
@@ -425,9 +426,9 @@ impl Listpack {
         removed
     }
 
-    /// Replaces `removed` bytes at offset `at` of the elements by the elements `inserted`. One move
-    /// of the bytes after them, one reallocation. Updates the length in the header; the caller
-    /// updates the count.
+    /// Replaces `removed` bytes at offset `at` of the listpack's elements by the elements
+    /// `inserted`. One move of the bytes after them, one reallocation. Updates the length in the
+    /// header; the caller updates the count.
     ///
     /// # Errors
     /// [`PackFull`] if the listpack would exceed 1 GiB; then nothing has changed.
@@ -471,8 +472,8 @@ impl Listpack {
         self.bytes[4..HEADER_LEN_BYTES].copy_from_slice(&count.to_le_bytes());
     }
 
-    /// Subtracts `removed` from the count in the header. An unknown count becomes known as soon as
-    /// the remaining bytes cannot hold more elements than the header can count.
+    /// Subtracts `removed` from the element count in the header. An unknown count becomes known as
+    /// soon as the remaining bytes cannot hold more elements than the header can count.
     fn count_removed(&mut self, removed: usize) {
         let run_len = self.run().len();
         match self.stored_count() {
@@ -545,7 +546,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the texts of all elements.
+    /// Returns the texts of all elements of the listpack.
     fn texts(listpack: &Listpack) -> Vec<Vec<u8>> {
         listpack.iter().map(text).collect()
     }

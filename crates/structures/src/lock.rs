@@ -60,7 +60,7 @@ const HELD: u32 = 1;
 /// wake one.
 const WAITED: u32 = 2;
 /// The state of the lock's word while a thread holds the lock for long. Others may sleep, as in
-/// WAITED.
+/// [`WAITED`].
 const BUSY: u32 = 3;
 
 /// The condition that ends a thread's wait for a lock.
@@ -97,14 +97,14 @@ pub struct Guard<'a, T> {
 }
 
 impl<T> Lock<T> {
-    /// Creates an unlocked lock around `value`. Allocates nothing.
+    /// Creates an unlocked lock that guards `value`. Allocates nothing.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Self { state: FutexWord::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Creates an unlocked lock around `value`. Not `const`: loom's atomics cannot be created in
-    /// constants.
+    /// Creates an unlocked lock that guards `value`. Not `const`: loom's atomics cannot be created
+    /// in constants.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self { state: FutexWord::new(FREE), value: UnsafeCell::new(value) }
@@ -219,8 +219,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Reads the word until the lock is free, another thread already sleeps, or the bound of spins
-    /// is reached. Returns the last state read.
+    /// Reads the lock's word until the lock is free, another thread already sleeps, or the bound of
+    /// spins is reached. Returns the last state read.
     fn spin(&self) -> u32 {
         let mut spins_left = spins_max();
         loop {

@@ -20,22 +20,22 @@ const LITERALS_MAX: usize = 32;
 const MATCH_LEN_MAX: usize = 264;
 /// The length in bytes of the shortest repetition that is encoded as a back reference.
 const MATCH_LEN_MIN: usize = 3;
-/// The greatest distance in bytes between a repetition and the bytes that it repeats.
+/// The greatest distance in bytes between repeated bytes and their earlier occurrence, in LZF.
 const DISTANCE_MAX: usize = 8192;
 /// The smallest and the greatest size of the compressor's hash table, as base-2 logarithms of its
 /// number of slots.
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
-/// Decompresses `compressed` to `len` bytes. Returns `None` if `compressed` is invalid or
-/// decompresses to another length. O(len).
+/// Decompresses the LZF bytes `compressed` to `len` bytes. Returns `None` if `compressed` is
+/// invalid or decompresses to another length. O(len).
 pub fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
     let (len, mut out) = (usize::try_from(len).ok()?, Vec::new());
     decompress_into(compressed, len, &mut out).then_some(out)
 }
 
-/// Decompresses `compressed` to `len` bytes in `out`. Returns false if `compressed` is invalid or
-/// decompresses to another length. Allocates nothing if `compressed` is too short for `len`.
-/// O(len).
+/// Decompresses the LZF bytes `compressed` to `len` bytes in `out`. Returns false if `compressed`
+/// is invalid or decompresses to another length. Allocates nothing if `compressed` is too short for
+/// `len`. O(len).
 pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     out.clear();
     if len as u64 > EXPANSION_MAX * compressed.len() as u64 {
@@ -45,8 +45,8 @@ pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool
     expand(compressed, len, out).is_some() && out.len() == len
 }
 
-/// Appends the decompressed bytes to `out`. Returns `None` if they would be more than `len` bytes,
-/// or if `compressed` is invalid.
+/// Appends the bytes that `compressed` (LZF) expands to to `out`. Returns `None` if they would be
+/// more than `len` bytes, or if `compressed` is invalid.
 fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = compressed;
     while let Some((&control, behind)) = rest.split_first() {
@@ -85,11 +85,12 @@ fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// A compressor that reuses its memory for one string after the other. It takes at most 64 KiB plus
-/// the length of the longest compressed string.
+/// A compressor (LZF) that reuses its memory for one string after the other. It takes at most 64
+/// KiB plus the length of the longest compressed string.
 #[derive(Debug, Default)]
 pub struct Compressor {
-    /// The last position of each hash of three bytes, plus one; 0 if the hash has not occurred.
+    /// The last position in the input of three bytes with each hash, plus one; 0 if the hash has
+    /// not occurred.
     seen: Vec<u32>,
     out: Vec<u8>,
 }
@@ -100,13 +101,13 @@ impl Compressor {
         Self::default()
     }
 
-    /// Returns the capacity of the table and the output buffer in bytes. O(1).
+    /// Returns the capacity of the compressor's table and output buffer in bytes. O(1).
     pub fn memory_usage(&self) -> usize {
         self.seen.capacity() * size_of::<u32>() + self.out.capacity()
     }
 
-    /// Compresses `bytes`. Returns `None` unless the result is at least four bytes shorter, as in
-    /// Redis. O(bytes).
+    /// Compresses `bytes` with LZF. Returns `None` unless the result is at least four bytes
+    /// shorter, as in Redis. O(bytes).
     pub fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         let out_len_max = bytes.len().checked_sub(4)?;
         let count = u32::try_from(bytes.len()).ok()?;
@@ -155,8 +156,8 @@ impl Compressor {
     }
 }
 
-/// Returns the number of bytes at `at` that repeat the bytes at `before`. Returns `None` if they
-/// are too few or too distant for a back reference.
+/// Returns the number of bytes at index `at` that repeat those at index `before`. Returns `None` if
+/// they are too few or too distant for a back reference.
 fn match_len(bytes: &[u8], before: usize, at: usize) -> Option<usize> {
     if at - before > DISTANCE_MAX {
         return None;

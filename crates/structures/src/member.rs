@@ -16,10 +16,10 @@ use crate::block::Block;
 use crate::size_class::size_class;
 use crate::table::{Borrowed, Thin};
 
-/// The length byte that means that the length follows in eight bytes.
+/// The value of the length byte of a long member: its length follows in eight bytes.
 const LEN_LONG: u8 = u8::MAX;
 
-/// The position of a member's bytes in its block: offset and length.
+/// The position of a member's bytes in its memory block: offset and length.
 #[derive(Clone, Copy)]
 struct Shape {
     at: usize,
@@ -39,7 +39,7 @@ impl Shape {
     }
 }
 
-/// One member behind one thin pointer. See the module's comment.
+/// One member of a set or sorted set behind one thin pointer. See the module's comment.
 pub struct Member<P: Copy> {
     block: Block,
     payload: PhantomData<P>,
@@ -51,7 +51,8 @@ unsafe impl<P: Copy + Send> Send for Member<P> {}
 unsafe impl<P: Copy + Sync> Sync for Member<P> {}
 
 impl<P: Copy> Member<P> {
-    /// Creates a member with the name `bytes` and this payload. One allocation.
+    /// Creates a member with the name `bytes` and this payload (a sorted set's score, or nothing).
+    /// One allocation.
     pub fn new(bytes: &[u8], payload: P) -> Self {
         let shape = Shape::of::<P>(bytes.len());
         let block = Block::allocate(shape.len_bytes());
@@ -69,7 +70,7 @@ impl<P: Copy> Member<P> {
         Member { block, payload: PhantomData }
     }
 
-    /// Derives the shape of a member's block.
+    /// Determines the position of the bytes in a member's block.
     ///
     /// # Safety
     /// `block` was written by [`Member::new`] of the same `P` and not freed.
@@ -98,7 +99,7 @@ impl<P: Copy> Member<P> {
         unsafe { block.bytes(shape.at, shape.len) }
     }
 
-    /// Returns the payload of the member behind a raw pointer. O(1).
+    /// Returns the payload (the score, or nothing) of the member behind a raw pointer. O(1).
     ///
     /// # Safety
     /// `raw` came from `into_raw` of a `Member<P>` that lives.
@@ -122,7 +123,7 @@ impl<P: Copy> Member<P> {
         unsafe { Self::payload_of(self.block.into_raw()) }
     }
 
-    /// Replaces the payload of the member. O(1).
+    /// Replaces the payload (the score) of the member. O(1).
     #[inline]
     pub fn set_payload(&mut self, payload: P) {
         // SAFETY: every member starts with its payload, which nobody borrows: it is given by value.

@@ -6,18 +6,18 @@ use std::fmt;
 /// The first fault in bytes that are not a valid listpack or intset: its kind and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackError {
-    /// The offset of the fault in the bytes.
+    /// The offset of the fault in the bytes of the listpack or intset.
     pub at: usize,
-    /// The kind of the fault.
+    /// The kind of the fault in the bytes of the listpack or intset.
     pub kind: PackErrorKind,
 }
 
 /// The kinds of faults in the bytes of a listpack or intset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackErrorKind {
-    /// There are fewer bytes than the header (and a listpack's terminator) need.
+    /// There are fewer bytes than the header (and, for a listpack, the terminator) need.
     TooShort,
-    /// The length in the header is not the length of the bytes.
+    /// The length in the header of the listpack or intset is not the length of the bytes.
     WrongLength,
     /// The last byte of a listpack is not the terminator.
     NoTerminator,

@@ -24,8 +24,8 @@ const LONG_FIELD_LEN_AT: usize = 8;
 const LONG_VALUE_LEN_AT: usize = 16;
 const LONG_HEADER_LEN_BYTES: usize = 24;
 
-/// The form of a pair's block and the lengths of its field and value, derived from the block's
-/// header.
+/// The layout of the memory block of a hash's field and value, and their lengths, derived from the
+/// block's header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     field_len: usize,
@@ -59,8 +59,8 @@ impl Shape {
         self.value_at() + self.value_len
     }
 
-    /// Returns true if the pair's block can hold the shape `new`: the same form and the same size
-    /// class.
+    /// Returns true if the pair's block can hold a pair of the shape `new`: the same layout and the
+    /// same size class.
     #[inline]
     fn keeps_block(self, new: Shape) -> bool {
         self.is_long() == new.is_long() && size_class(self.len_bytes()) == size_class(new.len_bytes())
@@ -78,8 +78,8 @@ unsafe impl Send for Pair {}
 unsafe impl Sync for Pair {}
 
 impl Pair {
-    /// Creates a pair, with the field's deadline in Unix milliseconds if it has one. One
-    /// allocation.
+    /// Creates a pair of a hash's field and value, with the field's deadline in Unix milliseconds
+    /// if it has one. One allocation.
     pub fn new(field: &[u8], value: &[u8], deadline_ms: Option<i64>) -> Self {
         let shape =
             Shape { field_len: field.len(), value_len: value.len(), has_deadline: deadline_ms.is_some() };
@@ -136,7 +136,7 @@ impl Pair {
         Shape { field_len: field_len as usize, value_len: value_len as usize, has_deadline }
     }
 
-    /// Borrows the field's bytes, for any lifetime.
+    /// Borrows the bytes of the pair's field name, for any lifetime.
     ///
     /// # Safety
     /// The pair is neither changed nor freed during `'a`.
@@ -147,7 +147,7 @@ impl Pair {
         unsafe { self.block.bytes(shape.field_at(), shape.field_len) }
     }
 
-    /// Borrows the value's bytes, for any lifetime.
+    /// Borrows the bytes of the pair's value, for any lifetime.
     ///
     /// # Safety
     /// The pair is neither changed nor freed during `'a`.

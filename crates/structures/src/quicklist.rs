@@ -57,7 +57,7 @@ pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
 pub enum NodeView<'a> {
     /// `count` listpack elements without the listpack's header and terminator.
     Packed {
-        /// The elements in the encoding of a listpack, one after the other.
+        /// The elements of the node in the encoding of a listpack, one after the other.
         run: &'a [u8],
         /// The number of elements in `run`.
         count: usize,
@@ -96,24 +96,24 @@ pub struct Quicklist {
 }
 
 impl Quicklist {
-    /// Creates an empty list with the node limit `limit`; allocates nothing.
+    /// Creates an empty quicklist with the node limit `limit`; allocates nothing.
     pub fn new(limit: NodeLimit) -> Self {
         Self { nodes: WalkedRow::default(), len: 0, limit, buffers_len_bytes: 0 }
     }
 
-    /// Returns the number of elements. O(1).
+    /// Returns the number of elements in the list. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true if there are no elements. O(1).
+    /// Returns true if the list has no elements. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the number of nodes. O(1).
+    /// Returns the number of nodes of the list. O(1).
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
@@ -165,19 +165,19 @@ impl Quicklist {
 
     // Operations at the ends.
 
-    /// Inserts an element before all others. O(its bytes), amortised.
+    /// Inserts an element before all others of the list. O(its bytes), amortised.
     #[inline]
     pub fn push_front<'e>(&mut self, element: impl Into<Element<'e>>) {
         self.push(End::Front, element.into());
     }
 
-    /// Appends an element. O(its bytes), amortised.
+    /// Appends an element to the list. O(its bytes), amortised.
     #[inline]
     pub fn push_back<'e>(&mut self, element: impl Into<Element<'e>>) {
         self.push(End::Back, element.into());
     }
 
-    /// Appends all elements of `listpack` as one node, without copying. O(1).
+    /// Appends all elements of `listpack` to the list as one node, without copying. O(1).
     pub fn push_listpack(&mut self, listpack: Listpack) {
         if listpack.is_empty() {
             return;
@@ -260,9 +260,9 @@ impl Quicklist {
         }
     }
 
-    /// Adds a node at `end` for one element. Its buffer has an eighth of a full node's size for
-    /// each node of the list, up to eight, so that a short list is not mostly slack. The buffer is
-    /// no larger than the allowed number of such elements needs.
+    /// Adds a node at the end `end` of the list for one element. Its buffer has an eighth of a full
+    /// node's size for each node of the list, up to eight, so that a short list is not mostly
+    /// slack. The buffer is no larger than the allowed number of such elements needs.
     #[cold]
     fn add_packed_node(&mut self, end: End, encoded: &Encoded<'_>) {
         let len = encoded.len_bytes();
@@ -272,8 +272,8 @@ impl Quicklist {
         self.add_node(end, Node::packed(encoded, end, capacity));
     }
 
-    /// Adds `node` at `end`. Frees the unused memory in the buffer of the node that was at this
-    /// end.
+    /// Adds `node` at the end `end` of the list. Frees the unused memory in the buffer of the node
+    /// that was at this end.
     fn add_node(&mut self, end: End, node: Node) {
         self.reserve_node();
         self.buffers_len_bytes += node.buffer_len_bytes();
@@ -296,8 +296,8 @@ impl Quicklist {
         }
     }
 
-    /// Grows the ring of handles by an eighth if it is full, not by doubling. Moving the handles
-    /// costs little, compared with the cost of filling their nodes.
+    /// Grows the ring of node handles by an eighth if it is full, not by doubling. Moving the
+    /// handles costs little, compared with the cost of filling their nodes.
     fn reserve_node(&mut self) {
         if self.nodes.len() == self.nodes.capacity() {
             self.nodes.reserve_exact((self.nodes.len() / 8).max(4));
@@ -353,8 +353,8 @@ impl Quicklist {
 
     // Editing in the middle.
 
-    /// Inserts an element before the one at `index`; appends if `index` is the length or more.
-    /// O(nodes + bytes of one node).
+    /// Inserts an element into the list before the one at `index`; appends if `index` is the length
+    /// or more. O(nodes + bytes of one node).
     pub fn insert<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
         match self.locate(index) {
             None => self.push(End::Back, element.into()),
@@ -365,8 +365,8 @@ impl Quicklist {
         }
     }
 
-    /// Inserts an element after the one at `index`. Appends if `index` is the last or beyond it.
-    /// O(nodes + bytes of one node).
+    /// Inserts an element into the list after the one at `index`. Appends if `index` is the last or
+    /// beyond it. O(nodes + bytes of one node).
     pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
         match self.locate(index) {
             Some((at, inner)) if index + 1 < self.len => {
@@ -426,9 +426,9 @@ impl Quicklist {
         true
     }
 
-    /// Calls `edit`, which may change and split node `at` and join nodes around it. Then updates
-    /// the sum of the buffers' lengths for these nodes, and their compression. O(1) besides `edit`
-    /// and compression.
+    /// Calls `edit`, which may change and split node `at` of the list and join nodes around it.
+    /// Then updates the sum of the lengths of these nodes' buffers, and compresses or decompresses
+    /// these nodes. O(1) besides `edit` and compression.
     fn edit_around(&mut self, at: usize, edit: impl FnOnce(&mut Self)) {
         let (low, high) = (at.saturating_sub(EDITED_NODES), (at + 1 + EDITED_NODES).min(self.nodes.len()));
         let behind = self.nodes.len() - high;
@@ -525,8 +525,8 @@ impl Quicklist {
         self.join(center);
     }
 
-    /// Joins node `at` with the next one if both exist and fit together. Returns true if it joined
-    /// them.
+    /// Joins node `at` of the list with the next node if both exist and fit together. Returns true
+    /// if it joined them.
     fn join(&mut self, at: usize) -> bool {
         let Some(next) = self.nodes.get(at + 1) else { return false };
         if !self.nodes[at].may_join(next, self.limit) {
@@ -550,7 +550,7 @@ fn beside_pivot(at: usize, side: Side) -> usize {
     }
 }
 
-/// Creates a node that holds only a big string.
+/// Creates a node of a quicklist that holds only a big string.
 fn plain(element: Element<'_>) -> Node {
     match element {
         Element::Bytes(bytes) => Node::plain(bytes.into()),
@@ -574,7 +574,7 @@ mod tests {
         out
     }
 
-    /// Checks the invariants of the list's nodes.
+    /// Checks the invariants of the quicklist's nodes.
     fn check_nodes(list: &Quicklist) {
         assert_eq!(list.nodes.iter().map(Node::count).sum::<usize>(), list.len());
         assert_eq!(list.nodes.iter().map(Node::buffer_len_bytes).sum::<usize>(), list.buffers_len_bytes);
@@ -601,8 +601,8 @@ mod tests {
         assert!(texts(list) == twin);
     }
 
-    /// Checks that the nodes beyond the depth are compressed if that saves enough bytes, and no
-    /// others.
+    /// Checks that the list's nodes beyond the compress depth are compressed if that saves enough
+    /// bytes, and no others.
     fn check_compressed(list: &Quicklist) {
         let (depth, len, mut compressor) = (list.depth(), list.node_count(), Compressor::new());
         for (at, node) in list.nodes.iter().enumerate() {

@@ -19,32 +19,32 @@
 use super::group::{ConsumerIndex, Group, Pending};
 use super::{References, Stream, StreamEntry, StreamId, range_of};
 
-/// The parameters of delivering new entries: see [`Stream::deliver`].
+/// The parameters of a delivery of new entries to a consumer: see [`Stream::deliver`].
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
-    /// The consumer that gets the entries.
+    /// The consumer to which the entries are delivered.
     pub consumer: ConsumerIndex,
     /// The most entries to deliver.
     pub count_max: usize,
     /// The present time in Unix milliseconds.
     pub now_ms: i64,
-    /// The acknowledgement that the entries need.
+    /// The acknowledgement that the entries need: awaited or not needed.
     pub acknowledgement: Acknowledgement,
 }
 
 /// The acknowledgement that delivered entries need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// The entries become pending.
+    /// The entries become pending until the consumer acknowledges them.
     Awaited,
-    /// The entries do not become pending (NOACK).
+    /// The entries do not become pending when they are delivered (NOACK).
     NotNeeded,
 }
 
 /// The parameters of making a consumer the owner of pending entries: see [`Stream::claim`].
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// The consumer that becomes the owner.
+    /// The consumer that becomes the owner of the pending entries.
     pub consumer: ConsumerIndex,
     /// The present time in Unix milliseconds.
     pub now_ms: i64,
@@ -53,40 +53,40 @@ pub struct Claim {
     pub min_idle_ms: i64,
     /// The time to store as the entry's last delivery, in Unix milliseconds.
     pub delivered_ms: i64,
-    /// The effect on the entry's number of deliveries.
+    /// The effect of the claim on the entry's number of deliveries.
     pub deliveries: Deliveries,
-    /// True if an entry that is not pending becomes pending (FORCE).
+    /// True if an entry that is not pending becomes pending by the claim (FORCE).
     pub force: bool,
 }
 
 /// The effect of a claim on an entry's number of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deliveries {
-    /// The number increases by one.
+    /// The entry's number of deliveries increases by one.
     Increment,
-    /// The number stays unchanged.
+    /// The entry's number of deliveries stays unchanged.
     Keep,
-    /// The number of deliveries becomes the given number.
+    /// The entry's number of deliveries becomes the given number.
     Set(u64),
 }
 
 /// The parameters of making entries pending for no consumer: see [`Stream::release`].
 #[derive(Clone, Copy, Debug)]
 pub struct Release {
-    /// The effect on an entry's number of deliveries.
+    /// The effect of the release on the entry's number of deliveries.
     pub deliveries: ReleasedDeliveries,
-    /// True if an entry that is not pending becomes pending (FORCE).
+    /// True if an entry that is not pending becomes pending by the release (FORCE).
     pub force: bool,
 }
 
 /// The effect of a release on an entry's number of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleasedDeliveries {
-    /// The number decreases by one.
+    /// The entry's number of deliveries decreases by one.
     Decrement,
-    /// The number stays unchanged.
+    /// The entry's number of deliveries stays unchanged.
     Keep,
-    /// The number of deliveries becomes the given number.
+    /// The entry's number of deliveries becomes the given number.
     Set(u64),
 }
 
@@ -105,7 +105,7 @@ impl ReleasedDeliveries {
 /// The outcome of [`Stream::claim`] or [`Stream::release`] for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The entry now belongs to the consumer, or to no consumer.
+    /// The entry now belongs to the consumer (claim), or to no consumer (release).
     Yes,
     /// The entry was not claimed or released, and nothing changed.
     No,
@@ -118,7 +118,7 @@ pub enum Claimed {
 pub struct Autoclaimed {
     /// The ID at which the next call starts; `0-0` after the last pending entry.
     pub cursor: StreamId,
-    /// The IDs of the entries that now belong to the consumer.
+    /// The IDs of the pending entries that now belong to the claiming consumer.
     pub claimed: Vec<StreamId>,
     /// The IDs of pending entries that were deleted from the stream. They are no longer pending.
     pub gone: Vec<StreamId>,
@@ -127,24 +127,25 @@ pub struct Autoclaimed {
 /// The outcome of [`Stream::remove_with`] for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// The entry was removed.
+    /// The entry was removed from the stream.
     Removed,
-    /// There was no such entry.
+    /// The stream has no entry with this ID.
     Missing,
-    /// The entry stays in the stream, because a group has not read it or not acknowledged it.
+    /// The entry stays in the stream, because a consumer group has not read it or not acknowledged
+    /// it.
     Referenced,
 }
 
 /// The number of pending entries that XAUTOCLAIM checks for each one that it may claim.
 const ATTEMPTS_PER_CLAIM: usize = 10;
 
-/// Returns the number of deliveries after one more. The greatest number that XNACK sets and clients
-/// can read stays.
+/// Returns an entry's number of deliveries after one more delivery. The greatest number that XNACK
+/// sets and clients can read stays.
 fn next_count(deliveries: u64) -> u64 {
     if deliveries == i64::MAX as u64 { deliveries } else { deliveries.wrapping_add(1) }
 }
 
-/// The numbers of a stream from which lags are computed.
+/// The numbers of a stream from which the lags of its consumer groups are computed.
 #[derive(Clone, Copy)]
 struct Counters {
     entries_added: u64,
@@ -172,13 +173,13 @@ impl Counters {
     }
 
     /// Returns true if no entry after `at` was deleted and `at` is not below the first entry. A
-    /// group that has read up to `at` can then count each entry that it reads.
+    /// consumer group that has read up to `at` can then count each entry that it reads.
     fn is_counted_from(&self, at: StreamId) -> bool {
         at >= self.first_id && !self.has_tombstone_from(at)
     }
 
-    /// Returns the number of entries ever added with IDs up to `id`; `None` if the ends of the
-    /// stream do not determine it.
+    /// Returns the number of entries with IDs up to `id` that were ever added to the stream.
+    /// Returns `None` if the first and the last ID do not determine it.
     fn added_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if added == 0 {
@@ -203,8 +204,8 @@ impl Counters {
         }
     }
 
-    /// Returns the number of entries that a group will have read after it gets its next entry,
-    /// `id`; `None` if that is unknown.
+    /// Returns the number of entries that a consumer group will have read after it gets its next
+    /// entry, `id`; `None` if that is unknown.
     fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read() {
             Some(read) if self.is_counted_from(group.last_delivered()) => {
@@ -234,22 +235,24 @@ impl Counters {
 impl Stream {
     // Groups.
 
-    /// Returns the groups, sorted by name.
+    /// Returns the consumer groups of the stream, sorted by name.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = &Group> + Clone {
         self.groups.iter()
     }
 
-    /// Borrows the group with this name; `None` if there is none. O(log groups).
+    /// Borrows the stream's consumer group with this name; `None` if there is none. O(log groups).
     pub fn group(&self, name: &[u8]) -> Option<&Group> {
         self.place_of_group(name).ok().map(|at| &self.groups[at])
     }
 
-    /// Borrows the group with this name mutably; `None` if there is none. O(log groups).
+    /// Borrows the stream's consumer group with this name mutably; `None` if there is none. O(log
+    /// groups).
     pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         self.place_of_group(name).ok().map(|at| &mut self.groups[at])
     }
 
-    /// Adds a group and returns it; `None` if there is already one with this name. O(groups).
+    /// Adds a consumer group to the stream and returns it; `None` if there is already one with this
+    /// name. O(groups).
     pub fn create_group(
         &mut self,
         name: &[u8],
@@ -262,9 +265,9 @@ impl Stream {
         Some(&mut self.groups[at])
     }
 
-    /// Sets the last delivered ID and the number of entries read of a group (XGROUP SETID). The
-    /// number is limited to the number of entries ever added. Returns false if there is no group
-    /// with this name. O(log groups).
+    /// Sets the last delivered ID and the number of entries read of a consumer group (XGROUP
+    /// SETID). The number is limited to the number of entries ever added. Returns false if there is
+    /// no group with this name. O(log groups).
     pub fn set_group_progress(
         &mut self,
         name: &[u8],
@@ -277,13 +280,13 @@ impl Stream {
         true
     }
 
-    /// Limits `count` to the possible numbers of entries read by a group: from 0 to the number of
-    /// entries ever added.
+    /// Limits `count` to the possible numbers of entries read by a consumer group: from 0 to the
+    /// number of entries ever added.
     fn possible_count(&self, count: i64) -> i64 {
         count.clamp(0, self.entries_added as i64)
     }
 
-    /// Removes a group. Returns a stream that contains only this group, for freeing in the
+    /// Removes a consumer group. Returns a stream that contains only this group, for freeing in the
     /// background; `None` if there is no group with this name. O(groups).
     pub fn remove_group(&mut self, name: &[u8]) -> Option<Box<Stream>> {
         let at = self.place_of_group(name).ok()?;
@@ -291,14 +294,14 @@ impl Stream {
         Some(Box::new(Stream { groups: vec![group], ..Stream::default() }))
     }
 
-    /// Returns the number of entries that a group has not read yet; `None` if it is unknown.
-    /// O(entries of one node).
+    /// Returns the lag of a consumer group: the number of entries that it has not read yet. Returns
+    /// `None` if it is unknown. O(entries of one node).
     pub fn lag(&self, group: &Group) -> Option<i64> {
         Counters::of(self).lag(group)
     }
 
-    /// Returns the number of entries ever added with IDs up to `id`; `None` if the ends of the
-    /// stream do not determine it. O(entries of one node).
+    /// Returns the number of entries with IDs up to `id` that were ever added to the stream.
+    /// Returns `None` if the first and the last ID do not determine it. O(entries of one node).
     pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
         Counters::of(self).added_up_to(id)
     }
@@ -309,20 +312,21 @@ impl Stream {
 
     // Reading.
 
-    /// Returns true if there is an entry above `id`. A client that is blocked waiting for one can
-    /// then be served. O(entries of one node).
+    /// Returns true if the stream has an entry above `id`, so that a client that is blocked waiting
+    /// for one can be served. O(entries of one node).
     pub fn has_entries_after(&self, id: StreamId) -> bool {
         self.last_entry_id() > id
     }
 
-    /// Returns the entry with this ID; `None` if there is none. O(log nodes + entries of one node).
+    /// Returns the stream's entry with this ID; `None` if there is none. O(log nodes + entries of
+    /// one node).
     pub fn entry(&self, id: StreamId) -> Option<StreamEntry<'_>> {
         self.range(id, id).next()
     }
 
-    /// Delivers entries that the group has not read yet to a consumer, in order, and calls `each`
-    /// with each of them. Returns the number of entries delivered; 0 if there is no such group.
-    /// O(log n) an entry.
+    /// Delivers entries that the consumer group has not read yet to a consumer, in order, and calls
+    /// `each` with each of them. Returns the number of entries delivered; 0 if there is no such
+    /// group. O(log n) an entry.
     pub fn deliver(
         &mut self,
         group: &[u8],
@@ -377,8 +381,8 @@ impl Stream {
     // Claiming.
 
     /// Makes a consumer the owner of the pending entry `id`, if `claim` permits. If the entry was
-    /// deleted from the stream, removes it from the group's pending entries. O(log n + entries of
-    /// one node).
+    /// deleted from the stream, removes it from the consumer group's pending entries. O(log n +
+    /// entries of one node).
     pub fn claim(&mut self, group: &[u8], id: StreamId, claim: &Claim) -> Claimed {
         let exists = self.entry(id).is_some();
         let Some(group) = self.group_mut(group) else { return Claimed::No };
@@ -455,19 +459,20 @@ impl Stream {
 
     // The entries that groups still need.
 
-    /// Returns the lowest of the groups' last delivered IDs: every group has read the entries up to
-    /// it. Without groups, returns the greatest ID. O(groups).
+    /// Returns the lowest of the consumer groups' last delivered IDs: every group has read the
+    /// entries up to it. Without groups, returns the greatest ID. O(groups).
     pub(super) fn read_by_all(&self) -> StreamId {
         self.groups().map(Group::last_delivered).min().unwrap_or(StreamId::MAX)
     }
 
-    /// Returns true if a group has not read the entry, or not acknowledged it. O(groups log n).
+    /// Returns true if a consumer group has not read the entry, or not acknowledged it. O(groups
+    /// log n).
     pub fn is_referenced(&self, id: StreamId) -> bool {
         self.groups().any(|group| id > group.last_delivered() || group.is_pending(id))
     }
 
-    /// Removes the entry `id`, unless `references` forbids that, and updates the groups as
-    /// `references` says. O(groups log n + entries of one node).
+    /// Removes the entry `id` from the stream, unless `references` forbids that, and updates the
+    /// consumer groups as `references` says. O(groups log n + entries of one node).
     pub fn remove_with(&mut self, id: StreamId, references: References) -> Removal {
         match references {
             References::Keep => {}
@@ -536,7 +541,8 @@ mod tests {
         ]
     }
 
-    /// The naive twin of a stream with one group of three consumers, which are numbers.
+    /// The naive model, for comparison, of a stream with one consumer group of three consumers,
+    /// which are numbers.
     #[derive(Default)]
     struct Twin {
         entries: Vec<u64>,

@@ -37,15 +37,15 @@ pub struct ConsumerIndex(u32);
 pub struct Pending {
     /// The time of the entry's last delivery, in Unix milliseconds.
     pub delivered_ms: i64,
-    /// The number of the entry's deliveries.
+    /// The number of times that the entry was delivered to a consumer.
     pub deliveries: u64,
     /// The consumer that owns the entry.
     pub consumer: ConsumerIndex,
 }
 
 impl Pending {
-    /// Returns the milliseconds from the last delivery to `now_ms`; wraps on overflow, like Redis'
-    /// arithmetic.
+    /// Returns the milliseconds from the pending entry's last delivery to `now_ms`; wraps on
+    /// overflow, like Redis' arithmetic.
     pub fn idle_ms(&self, now_ms: i64) -> i64 {
         now_ms.wrapping_sub(self.delivered_ms)
     }
@@ -111,7 +111,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Creates a group without consumers.
+    /// Creates a consumer group without consumers.
     pub(super) fn new(name: &[u8], last_delivered: StreamId, entries_read: Option<i64>) -> Self {
         Self {
             name: name.into(),
@@ -123,12 +123,12 @@ impl Group {
         }
     }
 
-    /// Returns the group's name.
+    /// Returns the name of the consumer group.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Returns the ID of the last entry that was delivered to a consumer as new.
+    /// Returns the ID of the last entry that was delivered as new to a consumer of the group.
     pub fn last_delivered(&self) -> StreamId {
         self.last_delivered
     }
@@ -139,19 +139,20 @@ impl Group {
         self.entries_read
     }
 
-    /// Sets the last delivered ID; keeps the number of entries read.
+    /// Sets the group's last delivered ID; keeps the number of entries read.
     pub fn set_last_delivered(&mut self, last_delivered: StreamId) {
         self.last_delivered = last_delivered;
     }
 
-    /// Sets the last delivered ID and the number of entries read. The caller ensures that its
+    /// Sets the group's last delivered ID and number of entries read. The caller ensures that its
     /// stream permits `entries_read`.
     pub(super) fn set_progress(&mut self, last_delivered: StreamId, entries_read: Option<i64>) {
         self.last_delivered = last_delivered;
         self.entries_read = entries_read;
     }
 
-    /// Lowers the number of entries read to at most `entries_added`.
+    /// Lowers the group's number of entries read to at most `entries_added`, the number of entries
+    /// ever added to the stream.
     pub(super) fn cap_entries_read(&mut self, entries_added: i64) {
         self.entries_read = self.entries_read.map(|count| count.min(entries_added));
     }
@@ -176,32 +177,32 @@ impl Group {
 
     // Consumers.
 
-    /// Returns the number of consumers. O(1).
+    /// Returns the number of the group's consumers, including the holder of released entries. O(1).
     pub fn consumer_count(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Returns the consumers, sorted by name.
+    /// Returns the group's consumers, sorted by name, including the holder of released entries.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> + Clone {
         self.by_name.iter().map(|&index| self.consumer(index))
     }
 
-    /// Returns the consumers without the holder of released entries, sorted by name.
+    /// Returns the group's consumers without the holder of released entries, sorted by name.
     pub fn known_consumers(&self) -> impl Iterator<Item = &Consumer> + Clone {
         self.consumers().filter(|consumer| !consumer.is_holder())
     }
 
-    /// Returns the number of consumers without the holder of released entries. O(1).
+    /// Returns the number of the group's consumers without the holder of released entries. O(1).
     pub fn known_consumer_count(&self) -> usize {
         self.consumer_count() - usize::from(self.consumers().next().is_some_and(Consumer::is_holder))
     }
 
-    /// Finds the consumer with this name; `None` if there is none. O(log consumers).
+    /// Finds the group's consumer with this name; `None` if there is none. O(log consumers).
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerIndex> {
         self.place_of(name).ok().map(|at| self.by_name[at])
     }
 
-    /// Borrows the consumer with this index. O(1).
+    /// Borrows the group's consumer with this index. O(1).
     ///
     /// # Panics
     /// If the consumer was removed, or belongs to another group.
@@ -209,8 +210,8 @@ impl Group {
         self.consumers[index.0 as usize].as_deref().expect("a consumer in use has an index")
     }
 
-    /// Adds a consumer, last seen at `seen_ms` (Unix milliseconds). Returns `None` if there is
-    /// already one with this name. O(consumers).
+    /// Adds a consumer to the group, last seen at `seen_ms` (Unix milliseconds). Returns `None` if
+    /// there is already one with this name. O(consumers).
     pub fn create_consumer(&mut self, name: &[u8], seen_ms: i64) -> Option<ConsumerIndex> {
         let place = self.place_of(name).err()?;
         let consumer = Consumer { name: name.into(), seen_ms, active_ms: None, pending: IdMap::default() };
@@ -229,8 +230,8 @@ impl Group {
         Some(index)
     }
 
-    /// Adds a consumer as [`Group::create_consumer`] does. If the name is that of the holder of
-    /// released entries, the holder becomes the consumer and keeps them. O(consumers).
+    /// Adds a consumer to the group as [`Group::create_consumer`] does. If the name is that of the
+    /// holder of released entries, the holder becomes the consumer and keeps them. O(consumers).
     pub fn create_known_consumer(&mut self, name: &[u8], seen_ms: i64) -> Option<ConsumerIndex> {
         match self.find_consumer(name).filter(|&index| self.consumer(index).is_holder()) {
             Some(holder) => {
@@ -241,8 +242,8 @@ impl Group {
         }
     }
 
-    /// Removes a consumer and its pending entries. Returns the number of these entries; `None` if
-    /// there is no consumer with this name. O(pending log n + consumers).
+    /// Removes a consumer and its pending entries from the group. Returns the number of these
+    /// entries; `None` if there is no consumer with this name. O(pending log n + consumers).
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let place = self.place_of(name).ok()?;
         if self.consumer(self.by_name[place]).is_holder() {
@@ -282,13 +283,13 @@ impl Group {
 
     // Pending entries.
 
-    /// Returns the number of pending entries. O(1).
+    /// Returns the number of the group's pending entries. O(1).
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Returns the lowest and the highest ID of the pending entries; `None` if there are none.
-    /// O(1).
+    /// Returns the lowest and the highest ID of the group's pending entries; `None` if there are
+    /// none. O(1).
     pub fn pending_bounds(&self) -> Option<(StreamId, StreamId)> {
         Some((self.pending.first()?, self.pending.last()?))
     }
@@ -298,13 +299,13 @@ impl Group {
         self.pending.get(id)
     }
 
-    /// Returns true if the entry is pending. O(log n).
+    /// Returns true if the entry is pending in this group. O(log n).
     pub fn is_pending(&self, id: StreamId) -> bool {
         self.pending.contains(id)
     }
 
-    /// Returns the pending entries with IDs at or above `start` and their records, in ascending
-    /// order. O(log n) to begin, then O(1) for each entry.
+    /// Returns the group's pending entries with IDs at or above `start` and their records, in
+    /// ascending order. O(log n) to begin, then O(1) for each entry.
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &Pending)> + Clone {
         self.pending.from(start)
     }
@@ -333,8 +334,8 @@ impl Group {
         pending.delivered_ms == 0 && self.consumer(pending.consumer).name().is_empty()
     }
 
-    /// Removes an entry from those of its consumer. Removes the holder of released entries with its
-    /// last entry.
+    /// Removes an entry from the pending entries of the consumer that owns it. Removes the holder
+    /// of released entries with its last entry.
     fn remove_from_owner(&mut self, id: StreamId, owner: ConsumerIndex) {
         let consumer = self.consumer_mut(owner);
         consumer.pending.remove(id);
@@ -451,7 +452,8 @@ mod tests {
         ]
     }
 
-    /// The naive twin of a group: consumers by name, and pending entries with the owner's name.
+    /// The naive model of a consumer group, for comparison: consumers by name, and pending entries
+    /// with the owner's name.
     #[derive(Default)]
     struct Twin {
         consumers: Vec<u8>,

@@ -16,7 +16,7 @@ impl IdText {
     /// The greatest length of an ID's text in bytes: two 64-bit numbers and a `-`.
     const LEN_MAX: usize = 20 + 1 + 20;
 
-    /// Creates an empty buffer.
+    /// Creates an empty buffer for the text of a stream ID.
     #[inline]
     pub fn new() -> Self {
         Self([0; Self::LEN_MAX])
@@ -30,12 +30,12 @@ impl Default for IdText {
 }
 
 impl StreamId {
-    /// The ID `0-0`, which is below every entry: no entry can have it.
+    /// The stream ID `0-0`, which is below every entry: no entry can have it.
     pub const MIN: Self = Self { ms: 0, seq: 0 };
-    /// The greatest possible ID, which an entry may have.
+    /// The greatest possible stream ID, which an entry may have.
     pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
-    /// Returns the ID right after this one; `None` for [`StreamId::MAX`].
+    /// Returns the stream ID right after this one; `None` for [`StreamId::MAX`].
     #[inline]
     pub fn next(self) -> Option<Self> {
         match self.seq.checked_add(1) {
@@ -44,7 +44,7 @@ impl StreamId {
         }
     }
 
-    /// Returns the ID right before this one; `None` for `0-0`.
+    /// Returns the stream ID right before this one; `None` for `0-0`.
     pub fn previous(self) -> Option<Self> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -52,7 +52,7 @@ impl StreamId {
         }
     }
 
-    /// Formats the ID as users see it into `scratch`, and returns the text. O(digits).
+    /// Formats the stream ID as users see it into `scratch`, and returns the text. O(digits).
     #[inline]
     pub fn text(self, scratch: &mut IdText) -> &[u8] {
         let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());

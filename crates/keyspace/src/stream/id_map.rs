@@ -63,12 +63,12 @@ impl<V> Default for IdMap<V> {
 }
 
 impl<V> IdMap<V> {
-    /// Returns the number of IDs. O(1).
+    /// Returns the number of stream IDs in the map. O(1).
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the bytes that the map owns. O(runs).
+    /// Returns the bytes of memory that the map owns. O(runs).
     pub(super) fn memory_usage(&self) -> usize {
         let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
         let run = |run: &Run<V>| {
@@ -85,7 +85,7 @@ impl<V> IdMap<V> {
         self.runs.into_iter().map(drop)
     }
 
-    /// Returns true if the ID is in the map.
+    /// Returns true if the stream ID is in the map.
     pub(super) fn contains(&self, id: StreamId) -> bool {
         self.get(id).is_some()
     }
@@ -96,18 +96,18 @@ impl<V> IdMap<V> {
         Some(&self.runs[place.run].values[place.at.ok()?])
     }
 
-    /// Returns the lowest ID; `None` if the map is empty. O(1).
+    /// Returns the lowest stream ID in the map; `None` if the map is empty. O(1).
     pub(super) fn first(&self) -> Option<StreamId> {
         self.runs.front()?.ids.first().copied()
     }
 
-    /// Returns the highest ID; `None` if the map is empty. O(1).
+    /// Returns the highest stream ID in the map; `None` if the map is empty. O(1).
     pub(super) fn last(&self) -> Option<StreamId> {
         self.runs.back()?.ids.last().copied()
     }
 
-    /// Returns the IDs at or above `start` with their values, ascending. O(log n + a run) to begin,
-    /// then O(1) for each ID.
+    /// Returns the map's IDs at or above `start` with their values, ascending. O(log n + a run) to
+    /// begin, then O(1) for each ID.
     pub(super) fn from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &V)> + Clone {
         let first = self.run_of(start).unwrap_or(0);
         let all = self.runs.range(first..).flat_map(|run| run.ids.iter().copied().zip(&run.values));

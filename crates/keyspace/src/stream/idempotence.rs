@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use super::StreamId;
 
-/// The number of seconds for which an idempotent ID is kept, unless set otherwise.
+/// The number of seconds for which an idempotent ID is kept, if no command has set another.
 const DURATION_S_DEFAULT: u32 = 100;
-/// The number of idempotent IDs of a producer, unless set otherwise.
+/// The maximum number of idempotent IDs of a producer, if no command has set another.
 const SIZE_MAX_DEFAULT: u32 = 100;
-/// The maximum number of expired IDs that one addition removes.
+/// The maximum number of expired idempotent IDs that one addition removes.
 const EXPIRED_AT_ONCE_MAX: usize = 64;
 
 /// A name of a producer or an idempotent ID, shared by the orders that contain it.
@@ -45,7 +45,7 @@ pub struct Idempotence {
     producers: BTreeMap<Name, Producer>,
     added: u64,
     duplicates: u64,
-    /// The bytes of all names and IDs.
+    /// The bytes of all producers' names and idempotent IDs.
     text_bytes: usize,
 }
 
@@ -63,12 +63,12 @@ impl Default for Idempotence {
     }
 }
 
-/// A message of a producer.
+/// A message that a producer adds to a stream, identified by an idempotent ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'m> {
-    /// The name of the producer.
+    /// The name of the message's producer.
     pub producer: &'m [u8],
-    /// The idempotent ID.
+    /// The idempotent ID of the message, by which the stream recognizes it when it is sent again.
     pub iid: &'m [u8],
 }
 
@@ -83,27 +83,27 @@ impl Idempotence {
         self.size_max
     }
 
-    /// Returns the number of producers. O(1).
+    /// Returns the number of producers with idempotent IDs. O(1).
     pub fn producer_count(&self) -> usize {
         self.producers.len()
     }
 
-    /// Returns the number of idempotent IDs. O(1).
+    /// Returns the number of idempotent IDs of all producers. O(1).
     pub fn len(&self) -> usize {
         self.by_age.len()
     }
 
-    /// Returns true if there are no idempotent IDs. O(1).
+    /// Returns true if the stream has no idempotent IDs. O(1).
     pub fn is_empty(&self) -> bool {
         self.by_age.is_empty()
     }
 
-    /// Returns the number of messages ever added.
+    /// Returns the number of messages with idempotent IDs that were ever added to the stream.
     pub fn added(&self) -> u64 {
         self.added
     }
 
-    /// Returns the number of messages that were sent again.
+    /// Returns the number of messages that were sent again and not added.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
@@ -113,12 +113,12 @@ impl Idempotence {
         (self.added, self.duplicates) = (added, duplicates);
     }
 
-    /// Returns true if the limits were not changed.
+    /// Returns true if the limits of the idempotent IDs (time, number) are the default ones.
     pub fn has_default_limits(&self) -> bool {
         (self.duration_s, self.size_max) == (DURATION_S_DEFAULT, SIZE_MAX_DEFAULT)
     }
 
-    /// Returns the approximate bytes owned. O(1).
+    /// Returns the approximate memory of the idempotent IDs, in bytes. O(1).
     pub fn memory_usage(&self) -> usize {
         // Each ID is in three nodes and has a counted header; a producer has two trees.
         size_of::<Self>() + self.text_bytes + self.len() * 160 + self.producers.len() * 128
@@ -130,7 +130,8 @@ impl Idempotence {
         self.producers.into_iter().map(drop).chain(self.by_age.into_iter().map(drop))
     }
 
-    /// Sets the limits. If one of them changes, all idempotent IDs are removed. O(n).
+    /// Sets the time and the number for which idempotent IDs are kept. If one of them changes, all
+    /// idempotent IDs are removed. O(n).
     pub fn configure(&mut self, duration_s: u32, size_max: u32) {
         if (duration_s, size_max) != (self.duration_s, self.size_max) {
             let (added, duplicates) = (self.added, self.duplicates);
@@ -162,7 +163,7 @@ impl Idempotence {
         now_ms.saturating_sub(id.ms) >= u64::from(self.duration_s) * 1000
     }
 
-    /// Notes that the entry `id` has this message. Removes the producer's oldest message if there
+    /// Records that the entry `id` has this message. Removes the producer's oldest message if there
     /// are too many, and expired messages. O(log n).
     pub fn add(&mut self, message: Message<'_>, id: StreamId, now_ms: u64) {
         self.remove(message);
@@ -190,7 +191,7 @@ impl Idempotence {
         }
     }
 
-    /// Removes a message, if there is one. O(log n).
+    /// Removes the idempotent ID of a message, if there is one. O(log n).
     fn remove(&mut self, message: Message<'_>) {
         let Some(producer) = self.producers.get_mut(message.producer) else { return };
         let Some((iid, id)) = producer.by_iid.remove_entry(message.iid) else { return };

@@ -99,22 +99,22 @@ impl Node {
         self.base
     }
 
-    /// Returns the number of entries that are not deleted.
+    /// Returns the number of the node's entries that are not deleted.
     pub(super) fn live(&self) -> usize {
         self.live as usize
     }
 
-    /// Returns the number of entries, including the deleted ones.
+    /// Returns the number of the node's entries, including the deleted ones.
     pub(super) fn total(&self) -> usize {
         (self.live + self.deleted) as usize
     }
 
-    /// Returns the bytes of master fields and entries, deleted entries included.
+    /// Returns the bytes of the node's master fields and entries, deleted entries included.
     pub(super) fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the bytes of the node's block.
+    /// Returns the bytes of the node's memory block.
     pub(super) fn memory_usage(&self) -> usize {
         size_class(self.bytes.capacity().max(1))
     }
@@ -172,7 +172,8 @@ impl Node {
         Measure { same_fields, body_len_max: id_len + fields_len + values_len }
     }
 
-    /// Reserves room for `more` bytes. A new block also has room for further entries.
+    /// Reserves room for `more` bytes in the node's block. A new block also has room for further
+    /// entries.
     #[inline]
     fn reserve(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
@@ -191,23 +192,24 @@ impl Node {
         }
     }
 
-    /// Returns the number that is subtracted from sequence numbers of entries with this `ms`.
+    /// Returns the number that is subtracted from the sequence numbers of the node's entries with
+    /// this `ms`.
     #[inline]
     fn seq_origin(&self, ms: u64) -> u64 {
         if ms == self.base.ms { self.base.seq } else { 0 }
     }
 
-    /// Returns the byte offset of the first entry.
+    /// Returns the byte offset in the node of the first entry.
     pub(super) fn start(&self) -> usize {
         self.entries_at as usize
     }
 
-    /// Returns the byte offset after the last entry.
+    /// Returns the byte offset in the node after the last entry.
     pub(super) fn end(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the entry that begins at byte offset `at`; `None` at the end.
+    /// Returns the node's entry that begins at byte offset `at`; `None` at the end.
     #[inline]
     pub(super) fn at(&self, at: usize) -> Option<Located<'_>> {
         if at == self.bytes.len() {
@@ -230,7 +232,8 @@ impl Node {
         Some(Located { id: StreamId { ms, seq }, deleted: head & DELETED != 0, end, pairs })
     }
 
-    /// Returns the byte offset of the entry that ends at offset `end`; `None` if that is the start.
+    /// Returns the byte offset of the node's entry that ends at offset `end`; `None` if `end` is
+    /// the start of the entries.
     #[inline]
     pub(super) fn before(&self, end: usize) -> Option<usize> {
         if end == self.start() {
@@ -248,8 +251,8 @@ impl Node {
         Some(end - back_len - len)
     }
 
-    /// Returns the byte offset of the first entry, deleted or not, with an ID at or above `id`.
-    /// Returns the end if there is none. O(entries after it).
+    /// Returns the byte offset of the node's first entry, deleted or not, with an ID at or above
+    /// `id`. Returns the end if there is none. O(entries after it).
     pub(super) fn seek(&self, id: StreamId) -> usize {
         if id <= self.base {
             return self.start();
@@ -263,13 +266,14 @@ impl Node {
         found
     }
 
-    /// Returns the ID of the last entry, deleted or not; without entries, the base ID.
+    /// Returns the ID of the node's last entry, deleted or not; without entries, the base ID.
     pub(super) fn last_id(&self) -> StreamId {
         let last = self.before(self.end()).and_then(|at| self.at(at));
         last.map_or(self.base, |entry| entry.id)
     }
 
-    /// Marks the entry that begins at byte offset `at` as deleted; it must not be deleted already.
+    /// Marks the node's entry that begins at byte offset `at` as deleted; it must not be deleted
+    /// already.
     pub(super) fn delete(&mut self, at: usize) {
         // The flags are in the lowest bits, so in the head's first byte.
         self.bytes[at] |= DELETED as u8;
@@ -278,7 +282,7 @@ impl Node {
     }
 }
 
-/// An iterator over the fields of an entry, each with its value.
+/// An iterator over the fields of a stream's entry, each with its value.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     /// The node's master fields, if the entry has no fields of its own.

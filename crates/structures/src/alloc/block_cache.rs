@@ -23,14 +23,15 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// The base-2 logarithm of the smallest size class, 16 KiB.
+/// The base-2 logarithm of the smallest size class of cached blocks, 16 KiB.
 const SMALLEST_LOG2: u32 = 14;
-/// The number of size classes from 16 KiB to half a mebibyte: four for each doubling, and the last.
+/// The number of size classes of cached blocks, from 16 KiB to half a mebibyte: four for each
+/// doubling, and the last.
 const CLASSES: usize = 21;
-/// The number of places for blocks of each size class.
+/// The number of places in the cache for blocks of each size class.
 const PLACES: usize = 16;
 
-/// A cache of free blocks. See the module's comment.
+/// A cache of large free memory blocks. See the module's comment.
 pub struct BlockCache {
     places: [AtomicPtr<u8>; CLASSES * PLACES],
     kept_bytes: AtomicUsize,
@@ -60,7 +61,8 @@ impl BlockCache {
         }
     }
 
-    /// Sets the limit of the bytes of all kept blocks. Passes blocks above the limit to `free`.
+    /// Sets the limit of the bytes of all blocks in the cache. Passes blocks above the limit to
+    /// `free`.
     pub fn resize(&self, bytes_max: usize, free: impl FnMut(*mut u8, usize)) {
         // Relaxed, here and for the other counts: a thread that has not seen the new value yet
         // keeps one block more.
@@ -68,8 +70,8 @@ impl BlockCache {
         self.make_room(bytes_max, free);
     }
 
-    /// Removes blocks from the cache until no more than `bytes_max` bytes are kept, or until each
-    /// place was checked. Passes them to `free`.
+    /// Removes blocks from the cache until it has no more than `bytes_max` bytes, or until each
+    /// place was checked. Passes the removed blocks to `free`.
     fn make_room(&self, bytes_max: usize, mut free: impl FnMut(*mut u8, usize)) {
         for _ in 0..self.places.len() {
             if self.kept_bytes.load(Relaxed) <= bytes_max {
@@ -83,7 +85,8 @@ impl BlockCache {
         }
     }
 
-    /// Returns the size in bytes of the class of the blocks that the cache keeps at place `at`.
+    /// Returns the size in bytes of the size class of the blocks that the cache keeps at place
+    /// `at`.
     fn class_at(at: usize) -> usize {
         let class = at / PLACES;
         (4 + class % 4) << (SMALLEST_LOG2 - 2 + (class / 4) as u32)
@@ -105,13 +108,15 @@ impl BlockCache {
         Some(block)
     }
 
-    /// Takes a block of this class out of the cache; `None` if there is none. O(1).
+    /// Removes a block of this size class from the cache and returns it; `None` if there is none.
+    /// O(1).
     pub fn take(&self, class_len_bytes: usize) -> Option<*mut u8> {
         places_of(class_len_bytes).find_map(|at| self.take_at(at, class_len_bytes))
     }
 
-    /// Keeps a free block of this class, and passes the blocks that it displaces to `free`. Passes
-    /// the block itself to `free` if it is above the limit or its class has no free place. O(1).
+    /// Puts a free block of this size class into the cache, and passes the blocks that it displaces
+    /// to `free`. Passes the block itself to `free` if it is above the limit or its class has no
+    /// free place. O(1).
     pub fn put(&self, block: *mut u8, class_len_bytes: usize, mut free: impl FnMut(*mut u8, usize)) {
         let bytes_max = self.bytes_max.load(Relaxed);
         if class_len_bytes > bytes_max {

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 
 /// The number of an option, as in `mi_option_t` of `mimalloc.h`.
 pub(super) type OptionNumber = c_int;
-/// A function that receives a zero-terminated text of mimalloc's and the argument of its
+/// A function that receives a zero-terminated text that mimalloc prints and the argument of its
 /// registration.
 pub(super) type Output = unsafe extern "C" fn(message: *const c_char, argument: *mut c_void);
 

@@ -14,12 +14,12 @@ pub struct PeakAllocator {
 }
 
 impl PeakAllocator {
-    /// Creates an allocator with no allocated bytes.
+    /// Creates an allocator that has allocated no bytes yet.
     pub const fn new() -> Self {
         Self { used_bytes: AtomicUsize::new(0), peak_bytes: AtomicUsize::new(0) }
     }
 
-    /// Returns the bytes that are allocated and not freed. O(1).
+    /// Returns the number of bytes that are allocated and not freed. O(1).
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Relaxed)
     }
@@ -30,7 +30,7 @@ impl PeakAllocator {
         self.peak_bytes.load(Relaxed)
     }
 
-    /// Resets the peak to the present used bytes.
+    /// Resets the peak to the number of bytes allocated at present.
     pub fn reset(&self) {
         self.peak_bytes.store(self.used_bytes(), Relaxed);
     }

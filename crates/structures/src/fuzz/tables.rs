@@ -23,7 +23,7 @@ fn crowded(key: &[u8]) -> u64 {
     mixed(key) >> 9
 }
 
-/// A field's value and deadline in milliseconds.
+/// The value and the deadline (in milliseconds) of a hash's field in a fuzz test.
 type Value = (Vec<u8>, Option<i64>);
 
 fn check_table(table: &Table<Pair>, twin: &BTreeMap<Vec<u8>, Value>, hash: fn(&[u8]) -> u64) {
@@ -48,8 +48,8 @@ fn check_table(table: &Table<Pair>, twin: &BTreeMap<Vec<u8>, Value>, hash: fn(&[
     assert!(seen.iter().eq(twin.keys()));
 }
 
-/// A relocating visitor that moves the blocks whose address, divided by 16, shares a bit with this
-/// mask.
+/// A visitor of a table's memory blocks that moves those whose address, divided by 16, shares a bit
+/// with this mask.
 struct MoveSome(u8);
 
 impl MoveSome {
@@ -157,7 +157,8 @@ fn put(
     twin.insert(field, (value, deadline_ms));
 }
 
-/// Changes members with scores by the script `data` and compares them with their twin, a tree map.
+/// Changes members with scores (a sorted set) by the script `data` and compares them with their
+/// twin, a tree map.
 pub fn fuzz_ranked_members(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let mut members = RankedMembers::new();
@@ -216,7 +217,7 @@ fn set(members: &mut RankedMembers, twin: &mut BTreeMap<Vec<u8>, f64>, member: V
     twin.insert(member, score);
 }
 
-/// The value in the twin of an entry, which is a plain struct.
+/// The value in the naive twin of an entry, with which a fuzz test compares the entry.
 #[derive(Clone, PartialEq, Debug)]
 enum Held {
     Bytes(Vec<u8>),

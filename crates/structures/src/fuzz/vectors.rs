@@ -4,8 +4,8 @@ use super::Script;
 use crate::vector::{Config, Limits, NodeImage, Quantization, Rebuild, VectorIndex};
 use std::collections::BTreeSet;
 
-/// Applies the script `data` to an index. Loads a second index from node images that the script
-/// contains.
+/// Applies the script `data` to a vector index. Loads a second index from node images that the
+/// script contains.
 pub fn fuzz_vectors(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let quantization = [Quantization::F32, Quantization::Q8, Quantization::Binary][script.below(3)];
@@ -57,7 +57,8 @@ fn values(script: &mut Script<'_>, dim: usize) -> Vec<f32> {
     script.bytes(dim).into_iter().map(|byte| f32::from(byte as i8)).collect()
 }
 
-/// Adds the image of a node to `rebuild`. Its links often name nodes of other images.
+/// Adds the image of a node to `rebuild`, which loads a vector index. Its links often name nodes of
+/// other images.
 fn push(rebuild: &mut Rebuild, script: &mut Script<'_>, config: Config) {
     let uid = match script.byte() {
         255 => script.int() as u64,

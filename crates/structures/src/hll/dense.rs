@@ -10,7 +10,7 @@ use super::{Histogram, Observation, REGISTERS};
 /// The length in bytes of all 16,384 dense registers.
 pub(super) const LEN_BYTES: usize = REGISTERS / GROUP * GROUP_LEN_BYTES;
 
-/// The number of registers that together fill whole bytes.
+/// The number of dense registers (6 bits each) that together fill whole bytes.
 const GROUP: usize = 4;
 const GROUP_LEN_BYTES: usize = 3;
 const VALUE_BITS: usize = 6;
@@ -27,12 +27,12 @@ fn pack(values: [u8; GROUP]) -> [u8; GROUP_LEN_BYTES] {
     [low, middle, high]
 }
 
-/// Returns the value of a dense register. O(1).
+/// Returns the value of register `register` in the dense registers `packed`. O(1).
 pub(super) fn get(packed: &[u8], register: usize) -> u8 {
     unpack(packed.as_chunks().0[register / GROUP])[register % GROUP]
 }
 
-/// Raises a dense register to the observation's rank, if the register is lower. Returns true if it
+/// Raises a dense register to the observation's value, if the register is lower. Returns true if it
 /// was lower. O(1).
 pub(super) fn raise(packed: &mut [u8], observation: Observation) -> bool {
     let group = &mut packed.as_chunks_mut().0[observation.register / GROUP];
@@ -51,8 +51,8 @@ pub(super) fn append(values: &[u8], bytes: &mut Vec<u8>) {
     values.as_chunks().0.iter().for_each(|group| bytes.extend_from_slice(&pack(*group)));
 }
 
-/// Raises each value in `values` to that of its register in `packed`, if the register's value is
-/// greater.
+/// Raises each value in `values` to that of its register in the dense registers `packed`, if the
+/// register's value is greater.
 pub(super) fn merge_into(packed: &[u8], values: &mut [u8]) {
     for (group, values) in packed.as_chunks().0.iter().zip(values.as_chunks_mut::<GROUP>().0) {
         let other = unpack(*group);
@@ -60,7 +60,7 @@ pub(super) fn merge_into(packed: &[u8], values: &mut [u8]) {
     }
 }
 
-/// Returns the number of dense registers that hold each value.
+/// Counts the dense registers that hold each value.
 pub(super) fn histogram(packed: &[u8]) -> Histogram {
     let mut histogram = Histogram::default();
     for group in packed.as_chunks().0 {

@@ -23,14 +23,14 @@ const ALPHA_INF: f64 = 0.721_347_520_444_481_7;
 const VALUE_MAX: usize = RANK_BITS as usize + 1;
 
 impl Histogram {
-    /// Adds `registers` to the count of registers that hold `value`, which is below 64.
+    /// Adds `registers` to the number of registers that hold `value`, which is below 64.
     #[inline]
     pub fn add(&mut self, value: u8, registers: usize) {
         self.counts[usize::from(value)] += registers as u32;
     }
 
-    /// Estimates the number of different elements. Untrusted registers can cause an infinite
-    /// estimate, which is returned as 2^63, as in Redis. O(1).
+    /// Estimates the number of different elements from the histogram. Untrusted registers can cause
+    /// an infinite estimate, which is returned as 2^63, as in Redis. O(1).
     pub fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let count = |value: usize| f64::from(self.counts[value]);
@@ -44,8 +44,8 @@ impl Histogram {
     }
 }
 
-/// Computes the estimator's term for full registers. The series converges: each step is half of the
-/// one before, until adding a step changes nothing.
+/// Computes the term of the estimate for registers with the greatest value. The series converges:
+/// each step is half of the one before, until adding a step changes nothing.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -62,8 +62,8 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// Computes the estimator's term for empty registers. The series converges: `x` is below 1 and
-/// squared at each step.
+/// Computes the term of the estimate for registers with the value 0. The series converges: `x` is
+/// below 1 and squared at each step.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;

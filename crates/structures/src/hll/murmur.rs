@@ -3,7 +3,7 @@
 const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
 const SHIFT: u32 = 47;
 
-/// Computes the hash of `bytes`. O(bytes).
+/// Computes the MurmurHash64A of `bytes`. O(bytes).
 #[inline]
 pub(super) fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
     let mut hash = seed ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER);

@@ -19,17 +19,17 @@ const VAL_LEN_MAX: usize = 4;
 const VAL_VALUE_MAX: u8 = 32;
 /// The most steps of [`join_neighbours`] after a change. A step moves to the next run or joins two.
 const JOIN_STEPS_MAX: usize = 5;
-/// The length in bytes of the longest sequence into which one run is split: XZERO, VAL, XZERO.
+/// The length in bytes of the longest sequence of runs that replaces one run: XZERO, VAL, XZERO.
 const SPLIT_LEN_BYTES_MAX: usize = 5;
 
-/// A run of registers with the same value.
+/// A run of registers with the same value in a sparse HyperLogLog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The value of the run's registers, at most 32.
     pub value: u8,
     /// The number of registers in the run, at least 1.
     pub len: usize,
-    /// The bytes that the run takes, 1 or 2.
+    /// The number of bytes that encode the run, 1 or 2.
     pub len_bytes: usize,
 }
 
@@ -101,18 +101,19 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// A run of a sparse HyperLogLog and its position.
+/// A run of a sparse HyperLogLog, with its position.
 pub(super) struct Located {
     pub(super) run: Run,
-    /// The byte offset at which the run begins.
+    /// The offset in bytes at which the run begins.
     at: usize,
-    /// The byte offset at which the run before it begins; `None` for the first run.
+    /// The offset in bytes at which the previous run begins; `None` for the first run.
     before: Option<usize>,
-    /// The number of the first register of the run.
+    /// The index of the first register of the run.
     first: usize,
 }
 
-/// Finds the run that covers `register`. Returns an error if no run does. O(bytes).
+/// Finds the run of a sparse HyperLogLog that covers `register`. Returns an error if no run does.
+/// O(bytes).
 pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted> {
     let (mut at, mut before, mut first) = (0, None, 0);
     while at < bytes.len() {
@@ -130,15 +131,16 @@ pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted
 /// The result of raising a register of a sparse HyperLogLog.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Raised {
-    /// The register was already as high as requested.
+    /// The register's value was already as high as requested.
     No,
     Yes,
-    /// Runs cannot hold the value, or would become longer than the limit. Nothing was changed.
+    /// The register was not raised: runs cannot hold the value, or would become longer than the
+    /// limit.
     OutOfRoom,
 }
 
-/// Raises a register to the observation's rank. The runs begin at offset `start` of `bytes` and may
-/// take up to `room` bytes. O(bytes).
+/// Raises a register of a sparse HyperLogLog to the observation's value. The runs begin at offset
+/// `start` of `bytes` and may take up to `room` bytes. O(bytes).
 pub(super) fn raise(
     bytes: &mut Vec<u8>,
     start: usize,
@@ -163,7 +165,8 @@ pub(super) fn raise(
     Ok(Raised::Yes)
 }
 
-/// The encoded runs that replace one run when one of its registers is raised.
+/// The encoded runs of a sparse HyperLogLog that replace one run when one of its registers is
+/// raised.
 struct Split {
     bytes: [u8; SPLIT_LEN_BYTES_MAX],
     len: usize,
@@ -224,7 +227,7 @@ mod tests {
     use super::super::REGISTERS;
     use super::*;
 
-    /// Formats the runs as PFDEBUG DECODE does.
+    /// Formats the runs of a sparse HyperLogLog as PFDEBUG DECODE does.
     fn text(bytes: &[u8]) -> String {
         let runs = Runs::covering(REGISTERS, bytes).map(|run| match run.unwrap() {
             Run { value: 0, len, len_bytes: 1 } => format!("z:{len}"),

@@ -22,12 +22,13 @@
 /// The length in bytes of the longest text of an `i64`: `-9223372036854775808`.
 const INT_TEXT_LEN_MAX: usize = 20;
 
-/// The value of one element, borrowed from the bytes that hold it or that will be stored.
+/// The value of one element of a listpack, borrowed from the bytes that hold it or that will be
+/// stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element<'a> {
-    /// A string.
+    /// An element that is a string.
     Bytes(&'a [u8]),
-    /// An integer; users see its decimal text.
+    /// An element that is an integer; users see its decimal text.
     Int(i64),
 }
 
@@ -102,7 +103,8 @@ impl From<i64> for Element<'_> {
     }
 }
 
-/// A value to search for, prepared once: comparing it with integer elements needs no text.
+/// A value to search for in a listpack, prepared once: comparing it with integer elements needs no
+/// text.
 #[derive(Clone, Copy, Debug)]
 pub struct Needle<'a> {
     bytes: &'a [u8],
@@ -127,8 +129,8 @@ impl<'a> Needle<'a> {
 }
 
 /// Appends `element` to `out` in the encoding of a listpack, for callers that write a listpack to a
-/// file or a peer. A string that reads as an integer is stored as one. The caller limits strings to
-/// below 4 GiB. O(bytes).
+/// file or to another server. A string that reads as an integer is stored as one. The caller limits
+/// strings to below 4 GiB. O(bytes).
 pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
     let encoded = Encoded::new(element);
     let at = out.len();
@@ -162,7 +164,7 @@ pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// An element ready to be written: its head, with the head's length, and its payload.
+/// An element ready to be written to a listpack: its head, with the head's length, and its payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Encoded<'a> {
     head: [u8; 9],
@@ -171,7 +173,8 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    /// Chooses the encoding. A string that reads as an integer is stored as one. O(digits).
+    /// Chooses the encoding of an element in a listpack. A string that reads as an integer is
+    /// stored as one. O(digits).
     ///
     /// The caller limits strings to below 4 GiB.
     #[inline]
@@ -254,8 +257,8 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Returns the number of bytes of the back length of an element of `len` bytes. The format defines
-/// the unusual limits.
+/// Returns the number of bytes that encode the back length of an element of `len` bytes. The format
+/// defines the unusual limits.
 #[inline]
 fn backlen_size(len: usize) -> usize {
     match len {
@@ -296,8 +299,9 @@ fn read_backlen(run: &[u8]) -> Option<usize> {
     None
 }
 
-/// Decodes the first element of `run` and the number of bytes it takes. Returns `None` if the run
-/// is empty or cut short; the latter only happens to bytes that were not validated. O(1).
+/// Decodes the first element of `run`, a sequence of listpack elements. Returns the element and the
+/// number of bytes it takes. Returns `None` if the run is empty or cut short; the latter only
+/// happens to bytes that were not validated. O(1).
 #[inline]
 pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
     let first = *run.first()?;
@@ -311,8 +315,8 @@ pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
     }
 }
 
-/// Calls `visit` with the first `count_max` elements of `run`, or with all if there are fewer.
-/// Returns the number visited. O(n).
+/// Calls `visit` with the first `count_max` elements of `run`, a sequence of listpack elements, or
+/// with all if there are fewer. Returns the number visited. O(n).
 ///
 /// Each of the two short forms has its own call of `visit`. With a common call, the compiler would
 /// build the [`Element`] in memory. Reading it back at once stalls for longer than all the other
@@ -339,8 +343,8 @@ pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl Fn
     count_max
 }
 
-/// Decodes the first element of `run`, whose head has several bytes of which `first` is the first.
-/// Returns `None` if the run is cut short.
+/// Decodes the first element of `run`, a sequence of listpack elements. The element's head has
+/// several bytes, of which `first` is the first. Returns `None` if the run is cut short.
 fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     if first & 0xE0 == 0xC0 {
         let bits = u16::from(first & 0x1F) << 8 | u16::from(*run.get(1)?);
@@ -369,15 +373,16 @@ fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     Some((Element::Int(i64::from_le_bytes(word) >> (64 - 8 * width)), width + 2))
 }
 
-/// Returns the start of the last element of `run`; `None` if the run is empty. O(1).
+/// Returns the start of the last element of `run`, a sequence of listpack elements; `None` if the
+/// run is empty. O(1).
 #[inline]
 pub(crate) fn last_start(run: &[u8]) -> Option<usize> {
     let len = read_backlen(run)?;
     run.len().checked_sub(len + backlen_size(len))
 }
 
-/// Decodes the last element of `run`. Returns the element and its start; `None` if the run is
-/// empty. O(1).
+/// Decodes the last element of `run`, a sequence of listpack elements. Returns the element and its
+/// start; `None` if the run is empty. O(1).
 #[inline]
 pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
     let start = last_start(run)?;
@@ -385,8 +390,9 @@ pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
     Some((element, start))
 }
 
-/// Checks that `run`, which may be untrusted, consists of whole elements with correct back lengths.
-/// Returns the number of elements, or as an error the offset of the first broken one. O(elements).
+/// Checks that `run`, which may be untrusted, consists of whole listpack elements with correct back
+/// lengths. Returns the number of elements, or as an error the offset of the first broken one.
+/// O(elements).
 pub(crate) fn validate(run: &[u8]) -> Result<usize, usize> {
     let mut at = 0;
     let mut count = 0;
@@ -455,9 +461,9 @@ pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize
     None
 }
 
-/// Removes at most `removed_max` of the elements equal to `needle` from `run`, but keeps the first
-/// `passed` of them. Moves the remaining elements to the front, without gaps. Returns their length
-/// in bytes and the number removed. One pass, O(bytes).
+/// Removes elements equal to `needle` from the listpack elements in `run`: keeps the first `passed`
+/// of them, and removes at most `removed_max` of the others. Moves the remaining elements to the
+/// front, without gaps. Returns their length in bytes and the number removed. One pass, O(bytes).
 pub(crate) fn remove_matches(
     run: &mut [u8],
     needle: Needle<'_>,

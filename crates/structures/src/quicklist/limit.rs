@@ -4,7 +4,8 @@
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::Element;
 
-/// The length limit in bytes of a node's listpack when the option limits the number of elements.
+/// The most bytes of a list node's listpack when the option `list-max-listpack-size` limits the
+/// number of elements.
 const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
 
 /// The limit of a node and the depth of compression: the options `list-max-listpack-size` and
@@ -14,9 +15,9 @@ pub struct NodeLimit {
     /// The most bytes of a node's elements, without header and terminator.
     pub(super) run_len_max: u32,
     pub(super) count_max: u32,
-    /// The most bytes of a whole listpack, header and terminator included.
+    /// The most bytes of a whole listpack of a list, header and terminator included.
     pub(super) listpack_len_max: u32,
-    /// The length in bytes from which strings are plain nodes.
+    /// The length in bytes from which a string has a node of its own.
     plain_len_min: u32,
     /// The number of nodes at either end that are not compressed; with 0 no node is compressed.
     pub(super) compress_depth: u16,
@@ -26,9 +27,9 @@ pub struct NodeLimit {
 /// The unit of the option `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// Bytes of a node: the option's value is negative.
+    /// The option limits the bytes of a node: its value is negative.
     Bytes,
-    /// Elements of a node: the option's value is positive.
+    /// The option limits the elements of a node: its value is positive.
     Elements,
 }
 
@@ -79,7 +80,7 @@ impl NodeLimit {
         self.compress_depth > 0
     }
 
-    /// Returns the value of `list-max-listpack-size` for the limit: -1 to -5, or a number of
+    /// Returns this limit as a value of `list-max-listpack-size`: -1 to -5, or a number of
     /// elements.
     pub const fn to_option(self) -> i64 {
         match self.unit {
