@@ -10,15 +10,16 @@ use crate::error::{CommandError, quotable};
 /// An upper bound on the length of any option of a command, in bytes.
 const OPTION_LEN_MAX: usize = 24;
 
-/// A word in upper case, to compare (as `&*upper`) with byte strings such as `b"NX"`. Empty if the
-/// word is longer than every option. Does not allocate.
+/// A word of a request in upper case, to compare (as `&*upper`) with byte strings such as `b"NX"`.
+/// Empty if the word is longer than every option. Does not allocate.
 pub struct Upper {
     bytes: [u8; OPTION_LEN_MAX],
     len: usize,
 }
 
 impl Upper {
-    /// Returns `word` in upper case, or nothing if it is longer than every option. O(1).
+    /// Returns the request's word `word` in upper case, or nothing if it is longer than every
+    /// option. O(1).
     pub fn of(word: &[u8]) -> Self {
         let mut bytes = [0; OPTION_LEN_MAX];
         let len = if word.len() <= OPTION_LEN_MAX { word.len() } else { 0 };
@@ -51,7 +52,7 @@ pub fn lenient_float(text: &[u8]) -> Option<f64> {
 /// index.
 const NO_KEY: (usize, KeyHash) = (usize::MAX, KeyHash::first_of_shard(0));
 
-/// Returns the length in bytes of a header such as `*3\r\n` or `$3\r\n` for this count.
+/// Returns the length in bytes of a RESP header such as `*3\r\n` or `$3\r\n` for this count.
 #[inline]
 fn header_len_bytes(count: usize) -> usize {
     let digits = if count < 100 { 1 + usize::from(count > 9) } else { count.ilog10() as usize + 1 };
@@ -64,35 +65,37 @@ pub struct Args<'a> {
     input: &'a [u8],
     spans: &'a [Span],
     hasher: &'a Hasher,
-    /// The argument index of one key and the hash of that key, which dispatch has already computed.
+    /// The argument index and the hash of one key, which the caller of the command has already
+    /// computed.
     first_key: (usize, KeyHash),
 }
 
 impl<'a> Args<'a> {
-    /// Creates the arguments that `spans` mark in `input`. Keys are hashed with `hasher` on demand.
+    /// Creates the arguments of a request that `spans` mark in `input`. Keys are hashed with
+    /// `hasher` on demand.
     #[inline]
     pub fn new(input: &'a [u8], spans: &'a [Span], hasher: &'a Hasher) -> Self {
         Self { input, spans, hasher, first_key: NO_KEY }
     }
 
-    /// Stores the hash of the key at argument `index`, which dispatch has already computed.
+    /// Stores the hash of the key at argument `index`, so that it is not computed again.
     #[inline]
     pub fn with_first_key(self, index: usize, hash: KeyHash) -> Self {
         Self { first_key: (index, hash), ..self }
     }
 
-    /// Returns the number of arguments, the name included.
+    /// Returns the number of the request's arguments, the command's name included.
     #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Returns true if there are no arguments, not even a name.
+    /// Returns true if the request has no arguments, not even a name.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// Returns argument `index`.
+    /// Returns the request's argument `index`.
     ///
     /// # Panics
     /// If there is no such argument. Handlers stay within their arity or check [`Args::len`].
@@ -101,22 +104,22 @@ impl<'a> Args<'a> {
         self.spans[index].of(self.input)
     }
 
-    /// Returns the length of the input in bytes. The input is the request as received, or the words
-    /// alone if they were stored without headers. O(1).
+    /// Returns the length of the request in bytes, as received, or of its words alone if they were
+    /// stored without headers. O(1).
     #[inline]
     pub fn input_len_bytes(&self) -> usize {
         self.input.len()
     }
 
-    /// Appends the request to `out` as RESP in its shortest form. O(bytes).
+    /// Appends the request to `out` as RESP in its shortest encoding. O(bytes).
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.is_canonical() { out.extend_from_slice(self.input) } else { self.reencode(out) }
     }
 
-    /// Returns true if the input is the request in its shortest form. The parser also accepts
-    /// longer forms with lengths such as `$03`. At the end of a header line it checks only the CR,
-    /// not the next byte. It does not check the two bytes after a word.
+    /// Returns true if the request was received in its shortest RESP encoding. The parser also
+    /// accepts longer ones with lengths such as `$03`. At the end of a header line it checks only
+    /// the CR, not the next byte. It does not check the two bytes after a word.
     #[inline]
     fn is_canonical(&self) -> bool {
         let is_at = |at: usize, byte: u8| self.input.get(at) == Some(&byte);
@@ -146,13 +149,13 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Returns argument `index`, or `None` if there is none.
+    /// Returns the request's argument `index`, or `None` if there is none.
     #[inline]
     pub fn try_get(&self, index: usize) -> Option<&'a [u8]> {
         self.spans.get(index).map(|span| span.of(self.input))
     }
 
-    /// Returns an iterator over the arguments from `index` on.
+    /// Returns an iterator over the request's arguments from `index` on.
     pub fn from(
         &self,
         index: usize,

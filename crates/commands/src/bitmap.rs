@@ -33,7 +33,7 @@ fn bit_offset(ctx: &Ctx<'_>, offset: Option<i64>) -> Result<usize, CommandError>
 
 /// The result of a change to a string: see [`change`].
 struct Changed<R> {
-    /// The result of the closure that read or changed the string's bytes.
+    /// The result of the closure that read or changed the bytes of the string.
     result: R,
     /// True if the key is new or its string became longer.
     grown: bool,
@@ -132,8 +132,8 @@ impl Unit {
     }
 }
 
-/// A range of bytes or bits. Both bounds are included, and negative bounds count from the string's
-/// end.
+/// A range of bytes or bits of a string. Both bounds are included, and negative bounds count from
+/// the string's end.
 struct Bounds {
     start: i64,
     end: i64,

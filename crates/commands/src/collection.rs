@@ -59,13 +59,13 @@ pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
 pub(crate) struct StoreEvents {
     pub(crate) class: EventClass,
     pub(crate) event: &'static str,
-    /// The number that the command adds to the count of changes.
+    /// The number by which the command increases the count of changes since the last save.
     pub(crate) changes: u64,
 }
 
 impl StoreEvents {
-    /// Returns the event of a command that counts one change, whatever the number of stored
-    /// elements.
+    /// Returns the event, and a count of one change, of a command that counts one change, whatever
+    /// the number of stored elements.
     pub(crate) fn one(class: EventClass, event: &'static str) -> Self {
         Self { class, event, changes: 1 }
     }
@@ -119,7 +119,8 @@ pub(crate) fn not_negative(args: &Args<'_>, index: usize) -> Result<usize, Comma
     count.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
 }
 
-/// The type of the scanned collection. Some options of a scan depend on it.
+/// The type of the collection that HSCAN, SSCAN or ZSCAN scans. Some options of a scan depend on
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scanned {
     Hash,
@@ -132,7 +133,7 @@ pub(crate) struct ScanRequest<'a> {
     cursor: u64,
     pattern: Option<&'a [u8]>,
     count: u64,
-    /// True for HSCAN with NOVALUES and ZSCAN with NOSCORES.
+    /// True if the reply has no values or scores: HSCAN with NOVALUES, or ZSCAN with NOSCORES.
     pub(crate) names_only: bool,
 }
 
@@ -141,7 +142,7 @@ pub(crate) struct ScanRequest<'a> {
 const BUCKETS_PER_COUNT: u64 = 10;
 
 impl<'a> ScanRequest<'a> {
-    /// Parses the options after the cursor: COUNT, MATCH, NOVALUES and NOSCORES.
+    /// Parses the options of a scan after the cursor: COUNT, MATCH, NOVALUES and NOSCORES.
     pub(crate) fn parse(args: &Args<'a>, cursor: u64, of: Scanned) -> Result<Self, CommandError> {
         let mut request = ScanRequest { cursor, pattern: None, count: 10, names_only: false };
         let mut at = 3;
@@ -170,7 +171,7 @@ impl<'a> ScanRequest<'a> {
         Ok(request)
     }
 
-    /// Returns true if the element matches the pattern, or if there is no pattern.
+    /// Returns true if the element matches the scan's pattern, or if there is no pattern.
     pub(crate) fn matches(&self, element: Element<'_>) -> bool {
         let lets_through = |pattern| glob_match(pattern, element.text(&mut IntText::new()));
         self.pattern.is_none_or(lets_through)
@@ -222,7 +223,8 @@ pub(crate) struct ScanStep {
     pub(crate) written: usize,
 }
 
-/// Creates a harness without `new` events, for tests of the events that collections raise.
+/// Creates a test harness that does not report `new` events, for tests of the events that
+/// collections raise.
 #[cfg(test)]
 pub(crate) fn harness_without_new() -> crate::harness::Harness {
     let mut db = crate::harness::Harness::new();

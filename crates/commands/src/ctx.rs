@@ -29,7 +29,8 @@ pub struct Ctx<'a> {
     pub rng: &'a mut fastrand::Rng,
     /// The sizes and encoding thresholds of values, from the configuration.
     pub limits: &'a ValueLimits,
-    /// The action if the command finds no data: see [`Ctx::block_or_reply_empty`].
+    /// The action of a command that finds no data: to block the client or to reply. See
+    /// [`Ctx::block_or_reply_empty`].
     pub on_empty: BlockingMode,
     /// The caller of the command: a client or a script.
     pub origin: Origin,
@@ -42,24 +43,24 @@ pub struct Ctx<'a> {
 /// The caller of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A client.
+    /// The command comes from a client.
     Client,
-    /// A client's script.
+    /// The command comes from a client's script.
     Script,
 }
 
-/// The keys that a command's client may read.
+/// The keys that the client of a command may read (access control).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadableKeys {
-    /// All keys.
+    /// All keys may be read.
     All,
-    /// Only the keys that the arguments name.
+    /// Only the keys that the arguments name may be read.
     Declared,
 }
 
 impl Ctx<'_> {
-    /// Counts one change of `key` and raises its keyspace event. Call it once per change, before
-    /// returning. A command that changed nothing does not call it.
+    /// Counts one change of `key` and raises the keyspace event `event`. Call it once per change,
+    /// before returning. A command that changed nothing does not call it.
     #[inline]
     pub fn changed(&mut self, class: EventClass, event: &'static str, key: Key<'_>) {
         self.changed_by(1, class, event, key);
@@ -122,8 +123,9 @@ impl Ctx<'_> {
         }
     }
 
-    /// Records other commands in place of the request. Needed if the request's effect depends on
-    /// more than the data: see [`crate::record`]. `write` runs only if records are wanted.
+    /// Records other commands in place of the request, for replicas and the append-only file.
+    /// Needed if the request's effect depends on more than the data: see [`crate::record`]. `write`
+    /// runs only if records are wanted.
     #[inline]
     pub fn record(&mut self, write: impl FnOnce(&mut RecordWriter<'_>)) {
         let db = self.db.index();
@@ -174,15 +176,15 @@ bitflags! {
         const HASH = 1 << 4;
         /// `z`: commands on sorted sets.
         const ZSET = 1 << 5;
-        /// `x`: a key expired.
+        /// `x`: the event that a key expired.
         const EXPIRED = 1 << 6;
-        /// `e`: a key was evicted.
+        /// `e`: the event that a key was evicted.
         const EVICTED = 1 << 7;
         /// `t`: commands on streams.
         const STREAM = 1 << 8;
-        /// `n`: a key was created.
+        /// `n`: the event that a key was created.
         const NEW = 1 << 9;
-        /// `m`: a missing key was read.
+        /// `m`: the event that a missing key was read.
         const MISSED = 1 << 10;
     }
 }
@@ -190,9 +192,9 @@ bitflags! {
 /// A keyspace event that is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEvent {
-    /// The class of the event.
+    /// The class of the keyspace event, which clients can select.
     pub class: EventClass,
-    /// The name of the event, such as `set`.
+    /// The name of the keyspace event, such as `set`.
     pub event: &'static str,
     /// The number of the key's database.
     pub db: usize,
@@ -206,7 +208,8 @@ pub struct KeyEvent {
 pub struct Changes {
     /// The number of changes so far, which `rdb_changes_since_last_save` counts.
     pub changes: u64,
-    /// The canonical record of the command that runs: see [`crate::record`].
+    /// The commands to record, for replicas and the append-only file, in place of the running one:
+    /// see [`crate::record`].
     pub record: ChangeRecord,
     /// The classes of keyspace events to publish.
     pub wanted_events: EventClass,
@@ -221,19 +224,20 @@ pub struct Changes {
     pub wait: Option<Wait>,
     /// Removed values that are too big to free here. A background thread frees them.
     pub lazy_freed: Vec<LazyFreed>,
-    /// True while the command's reply waits until the values removed so far are freed (FLUSHALL
+    /// True while the command's reply waits until the values that it removed are freed (FLUSHALL
     /// SYNC).
     pub freed_before_reply: bool,
 }
 
-/// The mode of a command that empties a database. It determines when the client receives its own
-/// invalidation.
+/// The mode of a command that empties a database. It determines when the client, if it tracks keys,
+/// receives the invalidation that it caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// SYNC, or no option: the invalidation is sent before the reply, except in a transaction. In
-    /// Redis the client then waits until the memory is freed; here only with SYNC.
+    /// SYNC, or no option: the client's own invalidation is sent before the reply, except in a
+    /// transaction. In Redis the client then waits until the memory is freed; here only with SYNC.
     Awaited,
-    /// ASYNC: the client does not wait, and the invalidation is sent after the reply.
+    /// ASYNC: the client does not wait until the memory is freed, and its own invalidation is sent
+    /// after the reply.
     Async,
 }
 
@@ -251,13 +255,13 @@ pub enum DbChange {
 /// The clients that are notified of a change to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Blocked clients, tracking clients and watchers of the key.
+    /// Blocked clients, tracking clients and watchers of the key are notified.
     All,
-    /// Blocked and tracking clients, but no watchers: the key was removed because it had expired.
-    /// EXEC itself checks if a watched key has expired. A key that had expired before WATCH counted
-    /// as missing.
+    /// Blocked and tracking clients are notified, but no watchers: the key was removed because it
+    /// had expired. EXEC itself checks if a watched key has expired. A key that had expired before
+    /// WATCH counted as missing.
     ExceptWatchers,
-    /// Only blocked clients.
+    /// Only clients blocked on the key are notified.
     BlockedClients,
 }
 
@@ -270,7 +274,7 @@ pub struct ChangedKey {
     pub hash: KeyHash,
     /// The name of the key.
     pub key: Box<[u8]>,
-    /// The clients that are notified.
+    /// The clients that are notified of the key's change.
     pub audience: Audience,
     /// The number of [`Changes::events`] that are published before the invalidation of this change.
     pub events_before: usize,
@@ -278,15 +282,16 @@ pub struct ChangedKey {
 
 /// A removed value that a background thread frees.
 pub enum LazyFreed {
-    /// A key with its value.
+    /// A key with its value, which was removed.
     Entry(keyspace::KeyEntry),
-    /// A part of a value, such as the elements that a trim removed.
+    /// A part of a removed value, such as the elements that a trim removed.
     Object(keyspace::Object),
-    /// All keys of a database in one shard.
+    /// All keys that were removed from a database in one shard.
     Keys(Table<keyspace::KeyEntry>),
 }
 
-/// The number of elements from which a removed value is freed on a background thread.
+/// The number of elements from which a removed value is freed on a background thread instead of the
+/// present one.
 const LAZY_FREE_ELEMENTS_MIN: usize = 64;
 
 impl Changes {
@@ -359,7 +364,7 @@ impl Changes {
     }
 }
 
-/// Limits from the configuration that apply to values: sizes and thresholds between encodings.
+/// The limits from the configuration that apply to values: sizes and encodings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueLimits {
     /// `proto-max-bulk-len`: the length of the longest string, in bytes.

@@ -10,8 +10,8 @@ use structures::hll::{Corrupted, NotHll};
 pub enum CommandError {
     /// The key holds a value of a type that the command does not accept.
     WrongType,
-    /// The command used a key that its record in the command table does not declare: a defect of
-    /// the server.
+    /// The command used a key that its record in the command table does not declare, which is a
+    /// defect of the server.
     UndeclaredKey,
     /// A script that runs too long holds a lock that the command needs. The engine replaces this
     /// error with its own, because only the engine knows if the script is a function.
@@ -20,13 +20,13 @@ pub enum CommandError {
     NotHll,
     /// The string at the key is a HyperLogLog with corrupt registers.
     CorruptedHll,
-    /// The arguments do not match the syntax.
+    /// The arguments do not match the syntax of the command.
     Syntax,
     /// An argument or stored string is not a 64-bit integer.
     NotAnInteger,
     /// An argument or stored string is not a float.
     NotAFloat,
-    /// An argument is outside its range. The text names the argument.
+    /// An argument is outside its range. Holds the name of the argument for the error text.
     OutOfRange(&'static str),
     /// The result of INCR or a similar command would exceed 64 bits.
     IncrementOverflow,
@@ -52,9 +52,9 @@ pub enum CommandError {
     SameObject,
     /// A string would exceed `proto-max-bulk-len`.
     StringTooLong,
-    /// The byte offset is negative.
+    /// The byte offset in a string is negative.
     OffsetOutOfRange,
-    /// The bit offset is not a number, or is beyond the longest string.
+    /// The bit offset in a string is not a number, or is beyond the longest string.
     BitOffset,
     /// An argument must be positive but is not. Holds the argument's name.
     MustBePositive(&'static str),
@@ -63,7 +63,7 @@ pub enum CommandError {
     /// The whole error line, in Redis' wording and with its error code, for errors that only one
     /// command uses.
     Line(&'static str),
-    /// The whole error line, with parts known only at run time.
+    /// The whole error line, with parts that are known only at run time.
     Text(String),
     /// The whole error line, with bytes that the client sent: see [`CommandError::quoting`].
     Bytes(Vec<u8>),

@@ -11,20 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The maximum size of a client's fieldsets in bytes. A fieldset that would exceed it is refused.
 pub(crate) const FIELD_SETS_BYTES_MAX: u64 = 64 << 20;
 
-/// The bytes that a name or a field takes beside its text.
+/// The bytes that the name of a fieldset or of a field counts in addition to its text.
 const OVERHEAD_BYTES: u64 = 32;
 
 /// The fieldsets of a client.
 #[derive(Debug, Default)]
 pub struct FieldSets {
     by_name: RefCell<BTreeMap<Box<[u8]>, FieldSet>>,
-    /// The size of all fieldsets in bytes.
+    /// The size of all the client's fieldsets in bytes.
     len_bytes: Cell<u64>,
-    /// A copy of that size for other threads, which count the client's memory.
+    /// A copy of the fieldsets' size for other threads, which count the client's memory; `None` if
+    /// nobody reads it.
     shown_bytes: Option<Arc<AtomicU64>>,
 }
 
-/// A list of different field names.
+/// A fieldset: a list of different names of hash fields.
 #[derive(Debug)]
 struct FieldSet {
     fields: Arc<[Box<[u8]>]>,
@@ -32,7 +33,7 @@ struct FieldSet {
 }
 
 impl FieldSets {
-    /// Creates an empty collection that copies its size to `shown_bytes`.
+    /// Creates an empty collection of fieldsets that copies its size to `shown_bytes`.
     pub fn shown_in(shown_bytes: Arc<AtomicU64>) -> Self {
         Self { shown_bytes: Some(shown_bytes), ..Self::default() }
     }
@@ -44,8 +45,8 @@ impl FieldSets {
         }
     }
 
-    /// Adds a fieldset, or replaces the one with this name. Returns false, with nothing changed, if
-    /// the collection would become too large. O(bytes + log fieldsets).
+    /// Adds a fieldset to the client's, or replaces the one with this name. Returns false, with
+    /// nothing changed, if the collection would become too large. O(bytes + log fieldsets).
     pub(crate) fn insert<'f>(&self, name: &[u8], fields: impl Iterator<Item = &'f [u8]>) -> bool {
         let fields: Arc<[Box<[u8]>]> = fields.map(Box::from).collect();
         let texts = fields.iter().map(|field| field.len() as u64 + OVERHEAD_BYTES).sum::<u64>();
@@ -61,12 +62,14 @@ impl FieldSets {
         true
     }
 
-    /// Returns the field names of a fieldset. O(log fieldsets).
+    /// Returns the field names of the fieldset with this name; `None` if there is none. O(log
+    /// fieldsets).
     pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<[Box<[u8]>]>> {
         self.by_name.borrow().get(name).map(|set| Arc::clone(&set.fields))
     }
 
-    /// Removes a fieldset. Returns false if there is none with this name. O(log fieldsets).
+    /// Removes a fieldset of the client. Returns false if there is none with this name. O(log
+    /// fieldsets).
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
         let removed = self.by_name.borrow_mut().remove(name);
         let Some(removed) = removed else { return false };
@@ -74,7 +77,7 @@ impl FieldSets {
         true
     }
 
-    /// Removes all fieldsets and returns their number. O(fieldsets).
+    /// Removes all fieldsets of the client and returns their number. O(fieldsets).
     pub fn clear(&self) -> usize {
         let removed = std::mem::take(&mut *self.by_name.borrow_mut());
         self.set_len_bytes(0);

@@ -26,14 +26,15 @@ use crate::{
 /// The Unix time, in milliseconds, at which the clock of every harness starts.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 
-/// Recorded commands, each with its database and words.
+/// The commands that were recorded for replicas and the append-only file, each with its database
+/// and words.
 pub(crate) type Recorded = Vec<(usize, Vec<Vec<u8>>)>;
 
 /// A test client with a keyspace of its own.
 pub(crate) struct Harness {
     keyspace: Keyspace,
     pub(crate) protocol: Protocol,
-    /// The number of the selected database, 0 to 15.
+    /// The number of the client's selected database, 0 to 15.
     pub(crate) db: usize,
     pub(crate) now_ms: i64,
     pub(crate) access: Access,
@@ -45,7 +46,7 @@ pub(crate) struct Harness {
     pub(crate) access_results: AccessResults,
     rng: fastrand::Rng,
     pub(crate) origin: Origin,
-    /// The fieldsets of the client.
+    /// The fieldsets of the test client (HIMPORT).
     pub(crate) field_sets: FieldSets,
 }
 
@@ -94,13 +95,15 @@ impl Harness {
         }
     }
 
-    /// Runs one command. Returns its reply with CR LF written as `|` and unprintable bytes escaped.
+    /// Runs one command in the harness. Returns its reply with CR LF written as `|` and unprintable
+    /// bytes escaped.
     pub(crate) fn run(&mut self, words: &[&str]) -> String {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         text(&self.run_bytes(&words))
     }
 
-    /// Runs a command typed as in redis-cli, with quotes.
+    /// Runs one command, typed as in redis-cli, with quotes. Returns its reply as [`Harness::run`]
+    /// does.
     pub(crate) fn line(&mut self, line: &str) -> String {
         let words = stdx::quoted::split_quoted(line.as_bytes()).expect("quotes are balanced");
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -210,8 +213,8 @@ impl Harness {
         }
     }
 
-    /// Returns the record of the last request, `words`: commands with their databases, in the order
-    /// in which they apply.
+    /// Returns the commands recorded in place of the last request, `words`, with their databases,
+    /// in the order in which they apply.
     pub(crate) fn recorded(&self, words: &[&[u8]]) -> Recorded {
         let decoded = |command: RecordedCommand<'_>| {
             let mut bytes = Vec::new();

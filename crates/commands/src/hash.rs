@@ -269,7 +269,7 @@ fn record_hset(ctx: &mut Ctx<'_>, args: &Args<'_>, value: &[u8]) {
     });
 }
 
-/// Records one HDEL for each field, as Redis does.
+/// Records one HDEL for each field, for replicas and the append-only file, as Redis does.
 fn record_hdels<'f>(ctx: &mut Ctx<'_>, key: Key<'_>, fields: impl IntoIterator<Item = &'f [u8]>) {
     ctx.record(|record| {
         for field in fields {
@@ -278,8 +278,8 @@ fn record_hdels<'f>(ctx: &mut Ctx<'_>, key: Key<'_>, fields: impl IntoIterator<I
     });
 }
 
-/// Records `command key [ms] [condition] FIELDS n field ...`, whose words before FIELDS are in
-/// `words`.
+/// Records `command key [ms] [condition] FIELDS n field ...` for replicas and the append-only file;
+/// the words before FIELDS are in `words`.
 fn record_of_fields<'f>(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -295,7 +295,7 @@ fn record_of_fields<'f>(
     });
 }
 
-/// The name and options of a command on fields, for [`record_of_fields`].
+/// The name and options of a recorded command on fields, for [`record_of_fields`].
 struct FieldsCommand<'c> {
     name: &'static str,
     /// The time at which the fields expire, in Unix milliseconds.
@@ -304,8 +304,8 @@ struct FieldsCommand<'c> {
 }
 
 impl FieldsCommand<'_> {
-    /// Returns the command that sets or clears the expiry of fields, whatever their old expiry:
-    /// HPEXPIREAT or HPERSIST.
+    /// Returns the recorded command that sets or clears the expiry of fields, whatever their old
+    /// expiry: HPEXPIREAT or HPERSIST.
     fn setting(expiry: Expiry) -> Self {
         match expiry {
             Expiry::At(at_ms) => Self { name: "HPEXPIREAT", at_ms: Some(at_ms), condition: None },
@@ -323,11 +323,11 @@ fn fields_expired(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) {
     }
 }
 
-/// The error of most commands for a number of fields below 1.
+/// The error reply of most commands if the number of fields is below 1.
 const NOT_POSITIVE: CommandError = CommandError::Line("ERR Number of fields must be a positive integer");
 
-/// Returns the fields after `FIELDS n` at argument `at`: all remaining arguments. `not_positive` is
-/// the error for a number below 1.
+/// Returns the fields after `FIELDS n`, which begins at argument `at`: all remaining arguments.
+/// `not_positive` is the error for a number below 1.
 fn parse_fields<'a>(
     args: &Args<'a>,
     at: usize,
@@ -391,7 +391,7 @@ static HGETALL: Command = Command {
     run: hgetall,
     ..Command::DEFAULT
 };
-/// Handles HGETALL: replies with a map, empty if the key is missing.
+/// Handles HGETALL: replies with a map of the fields to their values, empty if the key is missing.
 fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
@@ -409,7 +409,7 @@ fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HKEYS: Command =
     Command { name: "HKEYS", summary: "Returns all fields of a hash.", run: hkeys, ..HGETALL };
-/// Handles HKEYS: replies with an array, empty if the key is missing.
+/// Handles HKEYS: replies with an array of the fields, empty if the key is missing.
 fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
@@ -424,7 +424,7 @@ fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HVALS: Command =
     Command { name: "HVALS", summary: "Returns all values of a hash.", run: hvals, ..HGETALL };
-/// Handles HVALS: replies with an array, empty if the key is missing.
+/// Handles HVALS: replies with an array of the values, empty if the key is missing.
 fn hvals(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
@@ -494,7 +494,7 @@ static HEXISTS: Command = Command {
     run: hexists,
     ..Command::DEFAULT
 };
-/// Handles HEXISTS: replies with 1 or 0.
+/// Handles HEXISTS: replies with 1 if the field exists, else 0.
 fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read_fields(ctx, args, |reply, value| reply.integer(value.is_some().into()))
 }
@@ -572,8 +572,8 @@ fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns the change that a sum makes to its field's expiry, and true if the field had expired. A
-/// live field keeps its expiry. The sum replaces an expired field and does not expire.
+/// Returns the change that HINCRBY's sum makes to its field's expiry, and true if the field had
+/// expired. A live field keeps its expiry. The sum replaces an expired field and does not expire.
 #[inline]
 fn expiry_of_sum(found: Lookup<'_>) -> (Expiry, bool) {
     match found {

@@ -9,8 +9,8 @@
 use crate::args::Args;
 use crate::table::{Begin, Find, KeySpec};
 
-/// Calls `visit` with the argument index of every key that `specs` find, and the spec that found
-/// it. O(keys), plus the arguments searched for a keyword.
+/// Calls `visit` for every key that the key specs `specs` find in the arguments, with the key's
+/// argument index and its spec. O(keys), plus the arguments searched for a keyword.
 #[inline]
 pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(usize, &KeySpec)) {
     for spec in specs {
@@ -31,9 +31,9 @@ pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(us
     }
 }
 
-/// Returns false if a spec with a count or a fixed place does not match the arguments. The handler
-/// then rejects the request without using any key, and access control checks no key, as in Redis.
-/// O(specs).
+/// Returns false if a key spec with a count or a fixed place does not match the arguments. The
+/// handler then rejects the request without using any key, and access control checks no key, as in
+/// Redis. O(specs).
 pub fn fit(specs: &[KeySpec], args: &Args<'_>) -> bool {
     let is_searched = |spec: &KeySpec| spec.found_by.is_some() || !matches!(spec.begin, Begin::Index(_));
     specs.iter().all(|spec| is_searched(spec) || key_range(spec, args).is_some())
@@ -76,14 +76,14 @@ fn key_range(spec: &KeySpec, args: &Args<'_>) -> Option<KeyRange> {
     fits.then_some(KeyRange { first, last, step: usize::from(step).max(1) })
 }
 
-/// Returns the indexes after all occurrences of `keyword` from `start` on. A keyword before a
-/// single key may occur several times; the handler uses the last key.
+/// Returns the argument indexes (keys) after all occurrences of `keyword` from `start` on. A
+/// keyword before a single key may occur several times; the handler uses the last key.
 fn behind_each_keyword(keyword: &str, start: usize, args: &Args<'_>) -> impl Iterator<Item = usize> {
     (start + 1..args.len()).filter(move |&at| args.is(at - 1, keyword))
 }
 
-/// Returns the index after `keyword`, or `None` if the keyword is missing. The search starts at
-/// `start` and runs forwards, or backwards if `start` counts from the end.
+/// Returns the argument index (a key) after `keyword`, or `None` if the keyword is missing. The
+/// search starts at `start` and runs forwards, or backwards if `start` counts from the end.
 fn behind_keyword(keyword: &str, start: i8, args: &Args<'_>) -> Option<usize> {
     let mut at = match usize::try_from(start) {
         Ok(start) => start,

@@ -14,7 +14,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The records of all list commands.
+/// The command table's records of all list commands.
 pub static COMMANDS: &[&Command] = &[
     &LPUSH,
     &RPUSH,
@@ -48,7 +48,7 @@ pub(crate) fn limits(ctx: &Ctx<'_>) -> ListLimits {
     ctx.limits.list()
 }
 
-/// Returns the event of a push at `end`.
+/// Returns the keyspace event of a push at the end `end` of a list.
 const fn push_event(end: ListEnd) -> &'static str {
     match end {
         ListEnd::Front => "lpush",
@@ -72,8 +72,8 @@ const fn pop_command(end: ListEnd) -> &'static str {
     }
 }
 
-/// Returns the event of a pop at `end`. The event is also the lower-case name of the command that
-/// pops at that end.
+/// Returns the keyspace event of a pop at the end `end` of a list. The event is also the lower-case
+/// name of the command that pops at that end.
 const fn pop_event(end: ListEnd) -> &'static str {
     match end {
         ListEnd::Front => "lpop",
@@ -102,8 +102,8 @@ fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Counts `popped` elements removed from an end of the list at `key`, raises the event of the pop,
-/// and removes the list if it is now empty.
+/// Counts `popped` elements removed from an end of the list at `key` as changes, raises the event
+/// of the pop, and removes the list if it is now empty.
 fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
     ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
     remove_if_empty(ctx, key);

@@ -13,26 +13,29 @@ use crate::error::CommandError;
 /// A collection from which random elements can be drawn. The implementation for hashes is in
 /// [`crate::hash`]; it removes expired fields first.
 pub(crate) trait RandomElements: ObjectType {
-    /// The data that belongs to an element: the value of a field, the score of a member.
+    /// The data beside an element: the value of a hash's field, or the score of a sorted set's
+    /// member.
     type Companion<'a>;
-    /// The option that adds this data to the reply; `None` for collections without such data.
+    /// The option (WITHVALUES, WITHSCORES) that adds the value or score of each element to the
+    /// reply; `None` for sets.
     const OPTION: Option<&'static str>;
 
     /// Removes the expired elements of the collection at `key`, if elements can expire.
     fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
-    /// Returns a copy without the elements that are expired at `due_ms`, or `None` if no element is
-    /// expired. Used for the expired elements that [`Self::prepare`] left because the server must
-    /// not remove them.
+    /// Returns a copy of the collection without the elements that are expired at `due_ms`, or
+    /// `None` if no element is expired. Used for the expired elements that [`Self::prepare`] left
+    /// because the server must not remove them.
     fn without_expired(&self, _due_ms: i64) -> Option<Self> {
         None
     }
-    /// Returns the number of elements of the collection.
+    /// Returns the number of elements of the collection, expired ones included.
     fn element_count(&self) -> usize;
-    /// Returns an element chosen uniformly, or `None` if the collection is empty.
+    /// Returns an element of the collection chosen uniformly, or `None` if the collection is empty.
     fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Self::Companion<'_>)>;
-    /// Visits `count` different elements chosen uniformly, or all elements if there are fewer.
+    /// Visits `count` different elements of the collection chosen uniformly, or all elements if
+    /// there are fewer.
     fn draw_distinct(
         &self,
         count: usize,
@@ -81,9 +84,9 @@ impl RandomElements for Zset {
 /// The number of random elements that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RandomCount {
-    /// This number of different elements, or all if there are fewer.
+    /// A number of different random elements, or all if there are fewer.
     Distinct(usize),
-    /// Exactly this number of elements, with repetitions.
+    /// Exactly this number of random elements, with repetitions.
     Repeating(usize),
 }
 
@@ -110,9 +113,9 @@ impl RandomCount {
 
 /// A parsed request of HRANDFIELD, SRANDMEMBER or ZRANDMEMBER.
 enum Request {
-    /// One element, not in an array; null if the key is missing.
+    /// One random element, not in an array; null if the key is missing.
     One,
-    /// An array of elements.
+    /// An array of random elements.
     Many {
         count: RandomCount,
         /// True if the reply holds each element's value or score, too.

@@ -85,8 +85,8 @@ struct Commands {
     ends: Vec<CommandEnd>,
 }
 
-/// The end of a recorded command: an offset in [`Commands::bytes`], with the command's database and
-/// number of words.
+/// The end of one recorded command: its offset in [`Commands::bytes`], with the command's database
+/// and number of words.
 struct CommandEnd {
     db: usize,
     words: usize,
@@ -126,16 +126,16 @@ impl Commands {
 /// One command of a canonical record: replicas and the append-only file get it.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedCommand<'r> {
-    /// The number of the database that the command changes.
+    /// The number of the database in which the recorded command runs.
     pub db: usize,
-    /// The number of words of the command, its name included.
+    /// The number of words of the recorded command, its name included.
     pub words: usize,
-    /// The words as bulk strings of the protocol, without the array's header.
+    /// The words of the recorded command as RESP bulk strings, without the array's header.
     pub bulks: &'r [u8],
 }
 
 impl<'r> RecordedCommand<'r> {
-    /// Returns an iterator over the words of the command. O(words).
+    /// Returns an iterator over the words of the recorded command. O(words).
     pub fn iter(&self) -> impl Iterator<Item = &'r [u8]> {
         let mut left = self.bulks;
         std::iter::from_fn(move || {
@@ -147,7 +147,7 @@ impl<'r> RecordedCommand<'r> {
         })
     }
 
-    /// Appends the whole command as a request of the protocol. O(bytes).
+    /// Appends the whole recorded command as a RESP request. O(bytes).
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(b'*');
         out.extend_from_slice(itoa::Buffer::new().format(self.words).as_bytes());
@@ -156,10 +156,10 @@ impl<'r> RecordedCommand<'r> {
     }
 }
 
-/// The condition under which the request itself is part of its record.
+/// The condition under which the request itself is recorded for replicas and the append-only file.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum RequestForm {
-    /// The request is recorded if it changed something.
+    /// The request is recorded if it has counted a change of the data.
     #[default]
     IfChanged,
     /// The request is recorded even if no change was counted.
@@ -172,7 +172,8 @@ enum RequestForm {
 /// one.
 #[derive(Default)]
 pub struct ChangeRecord {
-    /// True if the engine wants records. Otherwise nothing is collected.
+    /// True if the engine wants commands to be recorded, for replicas or the append-only file.
+    /// Otherwise nothing is collected.
     pub is_wanted: bool,
     request: RequestForm,
     /// The value of [`crate::Changes::changes`] before the command.
@@ -186,7 +187,7 @@ pub struct ChangeRecord {
 }
 
 impl ChangeRecord {
-    /// Begins the record of a command. `changes` is the count of changes before the command. O(1).
+    /// Begins to record a command. `changes` is the count of changes before the command. O(1).
     #[inline]
     pub fn begin(&mut self, changes: u64) {
         if self.is_wanted {
@@ -198,8 +199,8 @@ impl ChangeRecord {
         }
     }
 
-    /// Returns the removals of the keys and fields that the command found expired. They apply
-    /// before [`ChangeRecord::commands`].
+    /// Returns the recorded removals (DEL, HDEL) of the keys and fields that the command found
+    /// expired. They apply before [`ChangeRecord::commands`].
     pub fn expired(&self) -> impl Iterator<Item = RecordedCommand<'_>> {
         self.expired_keys.iter().chain(self.expired_fields.iter())
     }
@@ -215,7 +216,7 @@ impl ChangeRecord {
         self.expired_keys.ends.len() + self.expired_fields.ends.len() + self.commands.ends.len()
     }
 
-    /// Returns true if records are wanted and the request itself is recorded. Then no commands
+    /// Returns true if commands are to be recorded and the request itself is. Then no commands
     /// replace it. `changes` is the count of changes after the command. O(1).
     #[inline]
     pub fn has_request(&self, changes: u64) -> bool {
@@ -228,8 +229,8 @@ impl ChangeRecord {
     }
 
     /// Records the commands that `write` writes, in place of the request. If `write` writes none,
-    /// the request is not recorded at all. Further calls append commands. `write` runs only if
-    /// records are wanted.
+    /// the request is not recorded at all. Further calls append commands. `write` runs only if the
+    /// engine wants records.
     #[inline]
     pub fn replace(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         if self.is_wanted {
@@ -237,8 +238,9 @@ impl ChangeRecord {
         }
     }
 
-    /// Replaces the request; the caller has checked that records are wanted. Not inlined, so that a
-    /// handler executes only that check if no records are wanted.
+    /// Records the commands that `write` writes in place of the request; the caller has checked
+    /// that the engine wants records. Not inlined, so that a handler executes only that check if no
+    /// records are wanted.
     #[cold]
     #[inline(never)]
     fn replace_wanted(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
@@ -287,7 +289,7 @@ impl RecordWriter<'_> {
         self.word(name.as_bytes())
     }
 
-    /// Appends the next word of the command. O(bytes).
+    /// Appends the next word of the recorded command. O(bytes).
     ///
     /// # Panics
     /// If no command was begun.
@@ -296,18 +298,18 @@ impl RecordWriter<'_> {
         self
     }
 
-    /// Appends the next words of the command. O(bytes).
+    /// Appends the next words of the recorded command. O(bytes).
     pub fn words<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) -> &mut Self {
         words.into_iter().for_each(|word| self.commands.push_word(word));
         self
     }
 
-    /// Appends an integer as the next word of the command.
+    /// Appends an integer as the next word of the recorded command.
     pub fn integer(&mut self, number: impl itoa::Integer) -> &mut Self {
         self.word(itoa::Buffer::new().format(number).as_bytes())
     }
 
-    /// Appends a stream entry's ID as the next word of the command.
+    /// Appends a stream entry's ID as the next word of the recorded command.
     pub fn id(&mut self, id: StreamId) -> &mut Self {
         self.word(id.text(&mut IdText::new()))
     }

@@ -14,7 +14,7 @@ use crate::error::CommandError;
 use crate::random::random_elements;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The records of all set commands.
+/// The command table's records of all set commands.
 pub static COMMANDS: &[&Command] = &[
     &SADD,
     &SREM,
@@ -262,7 +262,7 @@ static SMEMBERS: Command = Command {
     run: smembers,
     ..Command::DEFAULT
 };
-/// Handles SMEMBERS: replies with a set, empty if the key is missing.
+/// Handles SMEMBERS: replies with a set of the members, empty if the key is missing.
 fn smembers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let Some(set) = ctx.db.read::<Set>(args.key(1))? else {
         ctx.reply.set(0);
@@ -287,7 +287,7 @@ static SISMEMBER: Command = Command {
     run: sismember,
     ..Command::DEFAULT
 };
-/// Handles SISMEMBER: replies with 1 or 0.
+/// Handles SISMEMBER: replies with 1 if the key's set has the member, else 0.
 fn sismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let set = ctx.db.read::<Set>(args.key(1))?;
     let there = set.is_some_and(|set| set.contains(args.get(2), args.hasher()));
@@ -309,7 +309,7 @@ static SMISMEMBER: Command = Command {
     run: smismember,
     ..Command::DEFAULT
 };
-/// Handles SMISMEMBER: replies with an array of 1 and 0.
+/// Handles SMISMEMBER: replies with an array: 1 for each member that the set has, 0 for the others.
 fn smismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let set = ctx.db.read::<Set>(args.key(1))?;
     ctx.reply.array(args.len() - 2);

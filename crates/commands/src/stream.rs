@@ -19,7 +19,7 @@ use crate::args::Args;
 use crate::error::{CommandError, quotable};
 use crate::table::Command;
 
-/// The records of all stream commands.
+/// The command table's records of all stream commands.
 pub static COMMANDS: &[&Command] = &[
     &write::XADD,
     &write::XTRIM,
@@ -46,7 +46,8 @@ pub static COMMANDS: &[&Command] = &[
 const INVALID_ID: CommandError =
     CommandError::Line("ERR Invalid stream ID specified as stream command argument");
 
-/// Returns the error for a missing stream or a missing group. `after` is the end of the error line.
+/// Returns the error for a missing stream or a missing consumer group. `after` is the end of the
+/// error line.
 fn no_key_or_group(key: &[u8], group: &[u8], after: &str) -> CommandError {
     let (key, group) = (quotable(key), quotable(group));
     let parts: [&[u8]; 6] =
@@ -54,7 +55,7 @@ fn no_key_or_group(key: &[u8], group: &[u8], after: &str) -> CommandError {
     CommandError::Bytes(parts.concat())
 }
 
-/// Returns the error for a stream at argument `key_at` without the group named at argument
+/// Returns the error for a stream at argument `key_at` without the consumer group named at argument
 /// `group_at`.
 fn no_group_of_key(args: &Args<'_>, group_at: usize, key_at: usize) -> CommandError {
     let (key, group) = (quotable(args.get(key_at)), quotable(args.get(group_at)));
@@ -62,17 +63,17 @@ fn no_group_of_key(args: &Args<'_>, group_at: usize, key_at: usize) -> CommandEr
     CommandError::Bytes(parts.concat())
 }
 
-/// The maximum length of an ID's text in bytes. Longer texts are rejected.
+/// The maximum length of a stream ID's text in an argument, in bytes. Longer texts are rejected.
 const ID_LEN_BYTES_MAX: usize = 127;
 
 /// An ID argument in the form that the client sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IdArgument {
-    /// `ms`: the milliseconds without a sequence number.
+    /// An argument `ms`: the milliseconds without a sequence number.
     Ms(u64),
-    /// `ms-seq`: a complete ID.
+    /// An argument `ms-seq`: a complete ID.
     Full(StreamId),
-    /// `ms-*`: the milliseconds, with a sequence number that the server chooses.
+    /// An argument `ms-*`: the milliseconds, with a sequence number that the server chooses.
     AutoSeq(u64),
 }
 
@@ -92,7 +93,7 @@ impl IdArgument {
     }
 }
 
-/// Parses an ID; `-` and `+` are invalid. `seq_missing` replaces a missing sequence number.
+/// Parses a stream ID; `-` and `+` are invalid. `seq_missing` replaces a missing sequence number.
 fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     match IdArgument::parse(text)? {
         IdArgument::Ms(ms) => Ok(StreamId { ms, seq: seq_missing }),
@@ -101,7 +102,8 @@ fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Parses an ID; `-` is the lowest and `+` the highest ID.
+/// Parses a stream ID; `-` is the lowest and `+` the highest ID. `seq_missing` replaces a missing
+/// sequence number.
 fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     match text {
         b"-" => Ok(StreamId::MIN),
@@ -110,8 +112,8 @@ fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> 
     }
 }
 
-/// Parses a number like C's `strtoull`, which Redis uses for the parts of an ID. Leading space, a
-/// sign and leading zeros are allowed, and a minus sign subtracts from 2^64.
+/// Parses a number like C's `strtoull`, which Redis uses for the two numbers of a stream ID.
+/// Leading space, a sign and leading zeros are allowed, and a minus sign subtracts from 2^64.
 fn parse_number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text {
@@ -132,13 +134,13 @@ fn parse_number(text: &[u8]) -> Option<u64> {
     Some(if negative { number.wrapping_neg() } else { number })
 }
 
-/// Writes an ID as a bulk string.
+/// Writes a stream ID to the reply as a bulk string.
 #[inline]
 fn reply_id(reply: &mut Reply<'_>, id: StreamId) {
     reply.bulk(id.text(&mut IdText::new()));
 }
 
-/// Writes an entry: its ID, and an array in which fields and values alternate.
+/// Writes a stream entry to the reply: its ID, and an array in which fields and values alternate.
 fn reply_entry(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     reply.array(2);
     reply_id(reply, entry.id);
@@ -152,7 +154,7 @@ fn reply_entry(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     }
 }
 
-/// Writes an array of entries.
+/// Writes an array of stream entries to the reply.
 fn reply_entries<'e>(reply: &mut Reply<'_>, entries: impl Iterator<Item = StreamEntry<'e>>) {
     let begun = reply.begin_array();
     let mut count = 0;

@@ -57,7 +57,7 @@ pub static COMMANDS: &[&Command] = &[
 /// The minimum length, in bytes, of a stored string that a reply refers to instead of copying it.
 const SHARED_REPLY_LEN_MIN: usize = 16 * 1024;
 
-/// Replies with a stored string. A long one is not copied.
+/// Replies with a stored string. The bytes of a long string are not copied.
 #[inline]
 fn reply_string(reply: &mut Reply<'_>, string: Str<'_>) {
     match string {

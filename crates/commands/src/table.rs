@@ -15,36 +15,38 @@ use crate::record::forms::{KnownSince, RecordedForm};
 pub struct Command<H: 'static = crate::Handler> {
     /// The name in upper case; for a subcommand its second word (`LIST` of `CLIENT LIST`).
     pub name: &'static str,
-    /// The summary for COMMAND DOCS and the documentation, one line.
+    /// The summary of the command, one line, for COMMAND DOCS and the documentation.
     pub summary: &'static str,
     /// The versions of Redis and Valkey that have the command, with their changes to it.
     pub history: History,
     /// The command's group in COMMAND DOCS: `string`, `sorted-set`, `connection`, …
     pub group: Group,
-    /// The time complexity, as COMMAND DOCS reports it.
+    /// The time complexity of the command, as COMMAND DOCS reports it.
     pub complexity: &'static str,
     /// The number of arguments, the command's name included.
     pub arity: Arity,
     /// The properties of the command.
     pub flags: Flags,
-    /// The access-control categories except FAST and SLOW, which follow from the flags.
+    /// The access-control categories of the command except FAST and SLOW, which follow from the
+    /// flags.
     pub acl: Acl,
-    /// The places of the command's keys, and its use of them.
+    /// The places of the command's keys among its arguments, and its use of them.
     pub keys: &'static [KeySpec],
     /// The hints for clients of a cluster, as COMMAND INFO reports them.
     pub tips: &'static [&'static str],
-    /// The arguments, for COMMAND DOCS.
+    /// The arguments of the command, for COMMAND DOCS.
     pub args: &'static [Arg],
-    /// The forms that Redis 6.2 or Valkey 7.2 does not know. Each form states the servers that can
-    /// apply it, or that it is never recorded.
+    /// The forms of the command that Redis 6.2 or Valkey 7.2 does not know. Each form states the
+    /// servers that can apply it, or that it is never recorded.
     pub recorded_forms: &'static [RecordedForm],
-    /// The subcommands. The container's own `run` replies to an unknown subcommand.
+    /// The subcommands of a container command. The container's own `run` replies to an unknown
+    /// subcommand.
     pub subcommands: &'static [&'static Command<H>],
     /// The function that runs the command.
     pub run: H,
 }
 
-/// A type of handler. Each crate that owns commands has one or more.
+/// A type of the functions that run commands. Each crate that owns commands has one or more.
 pub trait Run: Copy + 'static {
     /// The handler in [`Command::DEFAULT`]. It is a placeholder: every command's record replaces it
     /// with its own handler.
@@ -140,14 +142,15 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Returns true if a request with these arguments runs as the exclusive owner of the keyspace.
+    /// Returns true if a request of this command with these arguments runs as the exclusive owner
+    /// of the keyspace.
     #[inline]
     pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
         self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
             && (self.flags.contains(Flags::EXCLUSIVE) || names_keys_by_pattern(args))
     }
 
-    /// Returns true if the command takes this number of arguments, name included.
+    /// Returns true if the command takes this number of arguments, the name included.
     #[inline]
     pub const fn accepts(&self, argument_count: usize) -> bool {
         match self.arity {
@@ -156,8 +159,8 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Returns the first versions of Redis and Valkey that can apply a recorded command. `words`
-    /// are the recorded command's words, its name included. O(words × forms).
+    /// Returns the first versions of Redis and Valkey that can apply a recorded form of this
+    /// command. `words` are the recorded command's words, its name included. O(words × forms).
     pub fn known_since<'w>(&self, words: impl Iterator<Item = &'w [u8]> + Clone) -> KnownSince {
         let name = words.clone().nth(1).filter(|_| !self.subcommands.is_empty());
         let named = |sub: &&&Self| name.is_some_and(|name| name.eq_ignore_ascii_case(sub.name.as_bytes()));
@@ -167,13 +170,14 @@ impl<H: Copy> Command<H> {
         known.fold(KnownSince::ALL, KnownSince::and)
     }
 
-    /// Returns all access-control categories, FAST or SLOW included.
+    /// Returns all access-control categories of the command, FAST or SLOW included.
     pub fn categories(&self) -> Acl {
         self.acl | if self.flags.contains(Flags::FAST) { Acl::FAST } else { Acl::SLOW }
     }
 
-    /// Returns the first key, the last key and the step, as COMMAND reports them. Three numbers
-    /// cannot describe all keys of some commands: see [`Command::has_movable_keys`].
+    /// Returns the indexes of the first key and the last key and the step between keys, as COMMAND
+    /// reports them. Three numbers cannot describe all keys of some commands: see
+    /// [`Command::has_movable_keys`].
     pub fn legacy_key_range(&self) -> (i64, i64, i64) {
         self.legacy_keys().0
     }
@@ -184,9 +188,9 @@ impl<H: Copy> Command<H> {
         self.legacy_keys().1
     }
 
-    /// Returns the legacy range, and true if the range misses keys. A single key spec with a range
-    /// is reported as it is. If there are several specs, adjacent ones are joined into one range,
-    /// and the others are missed.
+    /// Returns the range of keys that COMMAND reports (first, last, step), and true if the range
+    /// misses keys. A single key spec with a range is reported as it is. If there are several
+    /// specs, adjacent ones are joined into one range, and the others are missed.
     fn legacy_keys(&self) -> ((i64, i64, i64), bool) {
         if let [KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, .. }, flags, .. }] =
             self.keys
@@ -223,14 +227,14 @@ fn names_keys_by_pattern(args: &crate::Args<'_>) -> bool {
 /// The number of arguments that a command takes, its name included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arity {
-    /// Exactly this number of arguments.
+    /// The command takes exactly this number of arguments.
     Exactly(u8),
-    /// This number of arguments or more.
+    /// The command takes this number of arguments or more.
     AtLeast(u8),
 }
 
 impl Arity {
-    /// Returns the number that COMMAND reports: negative for "at least".
+    /// Returns the arity as the number that COMMAND reports: negative for "at least".
     pub const fn as_number(self) -> i64 {
         match self {
             Arity::Exactly(count) => count as i64,
@@ -239,19 +243,19 @@ impl Arity {
     }
 }
 
-/// The server that a version number belongs to.
+/// The server whose version introduced or changed a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Redis.
+    /// A version of Redis.
     Redis,
-    /// Valkey.
+    /// A version of Valkey.
     Valkey,
-    /// Saker, for commands that neither Redis nor Valkey has.
+    /// A version of Saker, for commands that neither Redis nor Valkey has.
     Saker,
 }
 
 impl Origin {
-    /// Returns the name as documents write it.
+    /// Returns the name of the server as documents write it.
     pub const fn name(self) -> &'static str {
         match self {
             Origin::Redis => "Redis",
@@ -261,7 +265,7 @@ impl Origin {
     }
 }
 
-/// A version, and a few words about its change to a command.
+/// A version of a server, and a few words about its change to a command.
 pub type Change = (&'static str, &'static str);
 
 /// The history of a command in versions of Redis and Valkey. Most commands have a first version
@@ -272,9 +276,9 @@ pub struct History {
     pub since: &'static str,
     /// The server whose version [`History::since`] is.
     pub origin: Origin,
-    /// The versions of Redis that changed the arguments, the reply or the effect, oldest first.
+    /// The versions of Redis that changed the command's arguments, reply or effect, oldest first.
     pub changes: &'static [Change],
-    /// The versions of Valkey that changed the arguments, the reply or the effect, oldest first.
+    /// The versions of Valkey that changed the command's arguments, reply or effect, oldest first.
     pub valkey_changes: &'static [Change],
     /// The version that deprecated the command, and the command's replacement; `None` if it is not
     /// deprecated.
@@ -304,7 +308,7 @@ impl History {
     pub const fn changed_by_valkey(self, valkey_changes: &'static [Change]) -> Self {
         History { valkey_changes, ..self }
     }
-    /// Returns all changes with the server of their version, changes of Redis first.
+    /// Returns all changes to the command with the server of their version, changes of Redis first.
     pub fn all_changes(&self) -> impl Iterator<Item = (Origin, Change)> {
         let of = |origin| move |change: &Change| (origin, *change);
         self.changes.iter().map(of(Origin::Redis)).chain(self.valkey_changes.iter().map(of(Origin::Valkey)))
@@ -321,7 +325,7 @@ impl History {
 pub struct Deprecated {
     /// The version that deprecated the command.
     pub since: &'static str,
-    /// The replacement, in the words of COMMAND DOCS.
+    /// The replacement of the deprecated command, in the words of COMMAND DOCS.
     pub replaced_by: &'static str,
 }
 
@@ -349,7 +353,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Returns the name as COMMAND DOCS writes it.
+    /// Returns the name of the group as COMMAND DOCS writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Group::Generic => "generic",
@@ -442,7 +446,7 @@ bitflags! {
         const KEEPS_CACHING = 1 << 27;
     }
 
-    /// Access-control categories, in the order Redis lists them.
+    /// The access-control categories, in the order in which Redis lists them.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Acl: u32 {
         /// `@keyspace`: commands on keys of any type or on whole databases.
@@ -512,7 +516,7 @@ bitflags! {
         const NOT_KEY = 1 << 8;
         /// The key spec may miss some of the command's keys.
         const INCOMPLETE = 1 << 9;
-        /// The flags of the key depend on the command's arguments.
+        /// The flags of the key depend on the command's arguments (`variable_flags`).
         const VARIABLE_FLAGS = 1 << 10;
     }
 }
@@ -531,12 +535,13 @@ impl Flags {
         .union(Self::KEEPS_CACHING);
 }
 
-/// Returns the names of flags as COMMAND INFO writes them: lower case, in the order of the bits.
+/// Returns the names of a command's flags as COMMAND INFO writes them: lower case, in the order of
+/// the bits.
 pub fn flag_names(flags: Flags) -> impl Iterator<Item = String> {
     (flags - Flags::UNNAMED).iter_names().map(|(name, _)| name.to_ascii_lowercase())
 }
 
-/// Returns the names of categories as COMMAND INFO writes them, with their `@`.
+/// Returns the names of access-control categories as COMMAND INFO writes them, with their `@`.
 pub fn category_names(acl: Acl) -> impl Iterator<Item = String> {
     acl.iter_names().map(|(name, _)| format!("@{}", name.to_ascii_lowercase()))
 }
@@ -564,55 +569,55 @@ pub struct KeySpec {
 pub type KeyFinder = fn(&crate::Args<'_>, &mut dyn FnMut(usize));
 
 impl KeySpec {
-    /// Returns the spec of one key at this argument (1 is the first after the name).
+    /// Returns the key spec of one key at this argument (1 is the first after the name).
     pub const fn at(index: u8, flags: KeyFlags) -> Self {
         Self::range(index, 0, 1, flags)
     }
 
-    /// Returns the spec of every `step`-th argument, from `first` to the last.
+    /// Returns the key spec of every `step`-th argument, from `first` to the last.
     pub const fn from(first: u8, step: u8, flags: KeyFlags) -> Self {
         Self::range(first, -1, step, flags)
     }
 
-    /// Returns the spec of every `step`-th argument from `first` to `last`. `last` is relative to
-    /// `first`, or to the end of the arguments if negative.
+    /// Returns the key spec of every `step`-th argument from `first` to `last`. `last` is relative
+    /// to `first`, or to the end of the arguments if negative.
     pub const fn range(first: u8, last: i8, step: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step, limit: 0 };
         Self { begin: Begin::Index(first), find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of counted keys. Argument `begin + keynum` is the count, and argument
-    /// `begin + first` is the first key.
+    /// Returns the key spec of counted keys. Argument `begin + keynum` is the number of keys, and
+    /// argument `begin + first` is the first key.
     pub const fn counted(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
         let find = Find::KeyNum { keynum, first, step: 1 };
         Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of counted keys like [`KeySpec::counted`], but with a value after every
+    /// Returns the key spec of counted keys like [`KeySpec::counted`], but with a value after every
     /// key.
     pub const fn counted_pairs(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
         let find = Find::KeyNum { keynum, first, step: 2 };
         Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of keys after a keyword. The search for the keyword starts at argument
+    /// Returns the key spec of keys after a keyword. The search for the keyword starts at argument
     /// `start`, counted from the end if negative. `last` and `limit` are those of [`Find::Range`].
     pub const fn keyword(keyword: &'static str, start: i8, last: i8, limit: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step: 1, limit };
         Self { begin: Begin::Keyword { keyword, start }, find, ..Self::unknown(flags) }
     }
 
-    /// Returns the spec of keys that only the command's own code can find.
+    /// Returns the key spec of keys that only the command's own code can find.
     pub const fn unknown(flags: KeyFlags) -> Self {
         Self { flags, begin: Begin::Unknown, find: Find::Unknown, found_by: None, notes: "" }
     }
 
-    /// Returns the same spec with `found_by` as the function that finds the handler's keys.
+    /// Returns the same key spec with `found_by` as the function that finds the handler's keys.
     pub const fn found_by(self, found_by: KeyFinder) -> Self {
         Self { found_by: Some(found_by), ..self }
     }
 
-    /// Returns the same spec with a remark for COMMAND DOCS.
+    /// Returns the same key spec with a remark for COMMAND DOCS.
     pub const fn noting(self, notes: &'static str) -> Self {
         Self { notes, ..self }
     }
@@ -621,28 +626,28 @@ impl KeySpec {
 /// The argument at which the search for a command's keys starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
-    /// The argument with this index.
+    /// The search for keys starts at the argument with this index.
     Index(u8),
-    /// The argument after this word. The search for the word starts at argument `start`, counted
-    /// from the end if negative.
+    /// The search for keys starts at the argument after a keyword. The search for the word starts
+    /// at argument `start`, counted from the end if negative.
     Keyword {
-        /// The word, in upper case.
+        /// The keyword, in upper case.
         keyword: &'static str,
         /// The index of the argument at which the search for the word starts, counted from the end
         /// if negative.
         start: i8,
     },
-    /// An argument that only the command's own code can find.
+    /// The search for keys starts at an argument that only the command's own code can find.
     Unknown,
 }
 
 /// The positions of a command's keys relative to the start of the search, which [`Begin`] gives.
 #[derive(Clone, Copy, Debug)]
 pub enum Find {
-    /// Every `step`-th argument from the start to `last`. `last` is relative to the start, or to
-    /// the end of the arguments if negative. If `last` is negative and `limit` is 2 or more, only
-    /// the first `1 / limit` of the remaining arguments are keys. In XREAD, for example, one ID
-    /// follows for each key.
+    /// The keys are every `step`-th argument from the start to `last`. `last` is relative to the
+    /// start, or to the end of the arguments if negative. If `last` is negative and `limit` is 2 or
+    /// more, only the first `1 / limit` of the remaining arguments are keys. In XREAD, for example,
+    /// one ID follows for each key.
     Range {
         /// The index of the last key: relative to the start of the search, or to the end of the
         /// arguments if negative.
@@ -652,37 +657,38 @@ pub enum Find {
         /// The divisor of the number of remaining arguments; 0 and 1 have no effect.
         limit: u8,
     },
-    /// A count, and that number of keys after it.
+    /// The arguments are a number of keys, and that number of keys after it.
     KeyNum {
-        /// The index of the count, relative to the start of the search.
+        /// The index of the argument with the number of keys, relative to the start of the search.
         keynum: u8,
         /// The index of the first key, relative to the start of the search.
         first: u8,
         /// The distance between keys, in arguments.
         step: u8,
     },
-    /// Positions that only the command's own code can find.
+    /// The keys are at positions that only the command's own code can find.
     Unknown,
 }
 
 /// An argument of a command, as COMMAND DOCS describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arg {
-    /// The name in the syntax line.
+    /// The name of the argument in the syntax line.
     pub name: &'static str,
     /// The kind of the argument.
     pub kind: ArgKind,
     /// The word before the argument, such as COUNT; `None` if there is no such word.
     pub token: Option<&'static str>,
-    /// The first version that has the argument; `None` if that is the command's first version.
+    /// The first version of Redis that has the argument; `None` if that is the command's first
+    /// version.
     pub since: Option<&'static str>,
-    /// The version that deprecated the argument; `None` if it is not deprecated.
+    /// The version of Redis that deprecated the argument; `None` if it is not deprecated.
     pub deprecated_since: Option<&'static str>,
     /// True if the argument may be left out.
     pub optional: bool,
     /// True if the argument may be repeated.
     pub multiple: bool,
-    /// True if the token is repeated with the argument.
+    /// True if the argument's token is repeated with the argument.
     pub multiple_token: bool,
     /// The index of the key spec that finds the argument; `None` if the argument is not a key.
     pub key_spec: Option<u8>,
@@ -709,7 +715,7 @@ pub enum ArgKind {
 }
 
 impl ArgKind {
-    /// Returns the name as COMMAND DOCS writes it.
+    /// Returns the name of the argument's kind as COMMAND DOCS writes it.
     pub const fn name(self) -> &'static str {
         match self {
             ArgKind::String => "string",
@@ -741,48 +747,48 @@ impl Arg {
             args: &[],
         }
     }
-    /// Creates an argument of any bytes.
+    /// Creates the description of an argument of any bytes, for COMMAND DOCS.
     pub const fn string(name: &'static str) -> Self {
         Self::new(name, ArgKind::String)
     }
-    /// Creates an argument that is an integer.
+    /// Creates the description of an argument that is an integer.
     pub const fn integer(name: &'static str) -> Self {
         Self::new(name, ArgKind::Integer)
     }
-    /// Creates an argument that is a floating-point number.
+    /// Creates the description of an argument that is a floating-point number.
     pub const fn double(name: &'static str) -> Self {
         Self::new(name, ArgKind::Double)
     }
-    /// Creates an argument that is a key, found by the command's key spec with the index
-    /// `key_spec`.
+    /// Creates the description of an argument that is a key, found by the command's key spec with
+    /// the index `key_spec`.
     pub const fn key(name: &'static str, key_spec: u8) -> Self {
         Arg { key_spec: Some(key_spec), ..Self::new(name, ArgKind::Key) }
     }
-    /// Creates an argument that is a glob pattern.
+    /// Creates the description of an argument that is a glob pattern.
     pub const fn pattern(name: &'static str) -> Self {
         Self::new(name, ArgKind::Pattern)
     }
-    /// Creates an argument that is a Unix time.
+    /// Creates the description of an argument that is a Unix time.
     pub const fn unix_time(name: &'static str) -> Self {
         Self::new(name, ArgKind::UnixTime)
     }
-    /// Creates an argument that is only a fixed word, the token.
+    /// Creates the description of an argument that is only a fixed word, the token.
     pub const fn word(name: &'static str, token: &'static str) -> Self {
         Self::new(name, ArgKind::PureToken).token(token)
     }
-    /// Creates an argument that is one of several choices.
+    /// Creates the description of an argument that is one of several choices.
     pub const fn one_of(name: &'static str, args: &'static [Arg]) -> Self {
         Arg { args, ..Self::new(name, ArgKind::OneOf) }
     }
-    /// Creates an argument that is several arguments in a row.
+    /// Creates the description of an argument that is several arguments in a row.
     pub const fn block(name: &'static str, args: &'static [Arg]) -> Self {
         Arg { args, ..Self::new(name, ArgKind::Block) }
     }
-    /// Sets the word before the argument.
+    /// Sets the token: the word before the argument, such as COUNT.
     pub const fn token(self, token: &'static str) -> Self {
         Arg { token: Some(token), ..self }
     }
-    /// Sets the text that stands for the argument in the syntax line.
+    /// Sets the text that stands for the argument in the command's syntax line.
     pub const fn shown_as(self, text: &'static str) -> Self {
         Arg { shown_as: Some(text), ..self }
     }
@@ -790,7 +796,7 @@ impl Arg {
     pub const fn since(self, version: &'static str) -> Self {
         Arg { since: Some(version), ..self }
     }
-    /// Sets the version that deprecated the argument.
+    /// Sets the version of Redis that deprecated the argument.
     pub const fn deprecated_since(self, version: &'static str) -> Self {
         Arg { deprecated_since: Some(version), ..self }
     }

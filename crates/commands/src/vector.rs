@@ -19,7 +19,7 @@ use crate::random::RandomCount;
 use crate::record::forms::{KnownSince, RecordedForm};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The records of all vector set commands.
+/// The command table's records of all vector set commands.
 pub static COMMANDS: &[&Command] = &[
     &add::VADD,
     &VREM,
@@ -36,7 +36,7 @@ pub static COMMANDS: &[&Command] = &[
     &VINFO,
 ];
 
-/// The record of a command that reads one vector set, for the others to start from.
+/// The defaults of the record of a command that reads one vector set.
 const READS: Command = Command {
     group: Group::VectorSet,
     history: History::since("8.0.0"),
@@ -158,7 +158,7 @@ static VGETATTR: Command = Command {
     run: vgetattr,
     ..READS
 };
-/// Handles VGETATTR: replies with the attributes, or null.
+/// Handles VGETATTR: replies with the element's attributes, or null if it has none or is missing.
 fn vgetattr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let set = ctx.db.read::<VectorSet>(args.key(1))?;
     let index = set.map(VectorSet::index);
@@ -177,7 +177,7 @@ static VISMEMBER: Command = Command {
     run: vismember,
     ..READS
 };
-/// Handles VISMEMBER: replies with true or false.
+/// Handles VISMEMBER: replies with true if the vector set has the element, else false.
 fn vismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let set = ctx.db.read::<VectorSet>(args.key(1))?;
     ctx.reply.boolean(set.is_some_and(|set| set.index().find(args.get(2)).is_some()));
@@ -277,8 +277,8 @@ fn vrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Chooses `count` different elements, or all if there are fewer, in random order. O(count)
-/// expected; O(n) if more than a third of the elements is wanted.
+/// Chooses `count` different elements of the index, or all if there are fewer, in random order.
+/// O(count) expected; O(n) if more than a third of the elements is wanted.
 fn distinct(index: &VectorIndex, count: usize, rng: &mut fastrand::Rng) -> Vec<Slot> {
     let count = count.min(index.len());
     if count > index.len() / 3 {
@@ -348,7 +348,7 @@ fn vrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A bound of VRANGE.
+/// A bound of the range of names in VRANGE.
 #[derive(Clone, Copy)]
 enum Bound<'a> {
     Open,
@@ -357,7 +357,7 @@ enum Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// Returns true if `name` is in the range that starts with this bound.
+    /// Returns true if `name` is in the range of VRANGE that starts with this bound.
     fn is_before(self, name: &[u8]) -> bool {
         match self {
             Bound::Open => true,
@@ -366,7 +366,7 @@ impl Bound<'_> {
         }
     }
 
-    /// Returns true if `name` is in the range that ends with this bound.
+    /// Returns true if `name` is in the range of VRANGE that ends with this bound.
     fn is_after(self, name: &[u8]) -> bool {
         match self {
             Bound::Open => true,
@@ -409,7 +409,8 @@ fn vdim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static VINFO: Command =
     Command { name: "VINFO", summary: "Returns the properties of a vector set.", run: vinfo, ..VCARD };
-/// Handles VINFO: replies with a map; null if the key is missing.
+/// Handles VINFO: replies with a map that describes the vector set and its index; null if the key
+/// is missing.
 fn vinfo(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let Some(set) = ctx.db.read::<VectorSet>(args.key(1))? else {
         ctx.reply.null();

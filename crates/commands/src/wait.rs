@@ -20,7 +20,7 @@ use crate::error::CommandError;
 /// The action of a command that finds no data to reply with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BlockingMode {
-    /// The command writes its empty reply.
+    /// The command writes its empty reply, and the client does not wait.
     #[default]
     Reply,
     /// The client is blocked until a key is ready or its timeout expires.
@@ -32,19 +32,20 @@ pub enum BlockingMode {
 /// The reply of a blocking command that finds no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyReply {
-    /// A null array (in RESP3 the same as any null).
+    /// The reply is a null array (in RESP3 the same as any null).
     NullArray,
-    /// A null if the client may not wait, a null array after it waited until its timeout. For
-    /// BLMOVE, as in Redis.
+    /// The reply is a null if the client may not wait, and a null array after it waited until its
+    /// timeout. For BLMOVE, as in Redis.
     NullUnlessWaited,
-    /// The number 0: no replica confirmed (WAIT).
+    /// The reply is the number 0: no replica has confirmed the changes (WAIT).
     Zero,
-    /// Twice the number 0: neither this server nor a replica confirmed (WAITAOF).
+    /// The reply is twice the number 0: neither this server nor a replica has confirmed the changes
+    /// (WAITAOF).
     TwoZeros,
 }
 
 impl EmptyReply {
-    /// Writes the empty reply of a client that may not wait.
+    /// Writes the empty reply of a blocking command whose client may not wait.
     pub fn write_at_once(self, reply: &mut Reply<'_>) {
         match self {
             Self::NullUnlessWaited => reply.null(),
@@ -69,13 +70,14 @@ impl EmptyReply {
 /// The type of value that a blocked client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// A list.
+    /// The client waits for a list.
     List,
-    /// A sorted set.
+    /// The client waits for a sorted set.
     Zset,
-    /// A stream.
+    /// The client waits for entries of a stream.
     Stream,
-    /// A stream with a consumer group. The removal of the stream or the group ends the wait, too.
+    /// The client waits for entries of a stream for a consumer group. The removal of the stream or
+    /// the group ends the wait, too.
     Group,
 }
 
@@ -83,8 +85,8 @@ impl Awaited {
     /// All types that clients can wait for, in the order of the enum.
     pub const ALL: [Self; 4] = [Self::List, Self::Zset, Self::Stream, Self::Group];
 
-    /// Returns true if a request that waits for this type must run when the key holds `object`.
-    /// `None` stands for a missing key, a number or a short string.
+    /// Returns true if the request of a blocked client that waits for this type must run when the
+    /// key holds `object`. `None` stands for a missing key, a number or a short string.
     pub fn is_satisfied_by(self, object: Option<&Object>) -> bool {
         match (self, object) {
             (Awaited::List, Some(Object::List(_)))
@@ -99,14 +101,15 @@ impl Awaited {
 /// One key on which a client is blocked, with the type of value that the client waits for.
 #[derive(Debug)]
 pub struct BlockingKey {
-    /// The name of the key.
+    /// The name of the key on which the client is blocked.
     pub key: Box<[u8]>,
     /// The type of the value that the client waits for.
     pub awaited: Awaited,
 }
 
 impl BlockingKey {
-    /// Creates an entry for `key` and the type that the client waits for.
+    /// Creates the description of a key on which a client is blocked, and of the type that the
+    /// client waits for.
     pub fn new(key: Key<'_>, awaited: Awaited) -> Self {
         Self { key: key.bytes.into(), awaited }
     }
@@ -115,7 +118,7 @@ impl BlockingKey {
 /// The keys that a client is blocked on, and the request that runs when one of them is ready.
 #[derive(Debug, Default)]
 pub struct BlockFor {
-    /// The keys. A ready key among them ends the wait.
+    /// The keys on which the client is blocked. A ready key among them ends the wait.
     pub keys: Vec<BlockingKey>,
     /// The words of the request that runs when a key is ready; `None` for the request that the
     /// client sent.
@@ -131,16 +134,16 @@ impl From<Vec<BlockingKey>> for BlockFor {
 /// The timeout, the empty reply and the keys of a blocked client.
 #[derive(Debug)]
 pub struct Wait {
-    /// The timeout in milliseconds; `None` is no timeout.
+    /// The timeout of the blocked client in milliseconds; `None` is no timeout.
     pub timeout_ms: Option<u64>,
-    /// The reply if the timeout expires.
+    /// The reply to the blocked client if the timeout expires.
     pub empty: EmptyReply,
-    /// The keys that end the wait before the timeout, and the request that then runs.
+    /// The keys that end the client's wait before the timeout, and the request that then runs.
     pub wait_for: BlockFor,
 }
 
-/// Parses a timeout in seconds, with fractions, and returns milliseconds. Returns `None` for 0,
-/// which means no timeout.
+/// Parses the timeout of a blocking command in seconds, with fractions, and returns milliseconds.
+/// Returns `None` for 0, which means no timeout.
 pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
     let text = args.get(index);
     let seconds = stdx::number::parse_f64(text)
@@ -153,21 +156,23 @@ pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, Com
     timeout(ms as i64)
 }
 
-/// The longest timeout in milliseconds. The end of the wait must be a time that fits into 64 bits.
-/// Redis adds the timeout to the present time; this constant leaves room for any time before 2039.
+/// The longest timeout of a blocking command in milliseconds. The end of the wait must be a time
+/// that fits into 64 bits. Redis adds the timeout to the present time; this constant leaves room
+/// for any time before 2039.
 const TIMEOUT_MS_MAX: i64 = i64::MAX - (1 << 41);
 const TIMEOUT_OUT_OF_RANGE: CommandError = CommandError::Line("ERR timeout is out of range");
 
-/// Returns a substitute for a number that only Redis' wider floats can hold, or `None` if `text` is
-/// not a number. A number that is too large becomes an infinity; one that is too small becomes the
-/// smallest number of its sign.
+/// Returns an `f64` in place of a timeout that only Redis' wider floats can hold, or `None` if
+/// `text` is not a number. A number that is too large becomes an infinity; one that is too small
+/// becomes the smallest number of its sign.
 #[cold]
 fn beyond_f64(text: &[u8]) -> Option<f64> {
     let number = LongDouble::parse(text)?.to_f64();
     Some(if number == 0.0 { f64::MIN_POSITIVE.copysign(number) } else { number })
 }
 
-/// Parses a timeout in whole milliseconds. Returns `None` for 0, which means no timeout.
+/// Parses the timeout of a blocking command in whole milliseconds. Returns `None` for 0, which
+/// means no timeout.
 pub fn timeout_ms(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
     let ms = stdx::number::parse_i64(args.get(index))
         .ok_or(CommandError::Line("ERR timeout is not an integer or out of range"))?;
@@ -186,7 +191,7 @@ fn timeout(ms: i64) -> Result<Option<u64>, CommandError> {
 mod tests {
     use super::*;
 
-    /// Compares the error texts with those of Redis 8.0.2.
+    /// Compares the error texts for invalid timeouts with those of Redis 8.0.2.
     #[test]
     fn issue_33_timeouts_that_only_wider_floats_hold_are_out_of_range() {
         let check = |text: &str, expected: Result<Option<u64>, &'static str>| {

@@ -20,7 +20,7 @@ use crate::args::Args;
 use crate::ctx::Changes;
 use crate::error::CommandError;
 
-/// The function that runs a walker.
+/// The function that runs a walker, a command on whole databases.
 ///
 /// # Errors
 /// The error reply for the client. The engine then drops the reply written so far.
@@ -38,19 +38,19 @@ pub enum Walked {
 
 /// The context of a walker: everything that the walker can use.
 pub struct WalkCtx<'a> {
-    /// All databases. No shard of them is locked.
+    /// The keyspace with all databases. No shard of it is locked.
     pub keyspace: &'a Keyspace,
-    /// The number of the selected database.
+    /// The number of the client's selected database.
     pub db: usize,
     /// The current time, and the treatment of expired keys.
     pub access_context: AccessContext,
     /// The encoder to which the walker writes its reply.
     pub reply: Reply<'a>,
-    /// The changes to the data: to whole databases, not to single keys.
+    /// The changes that the walker made to the data: to whole databases, not to single keys.
     pub effects: &'a mut Changes,
     /// The random number generator of the thread. Tests seed it, so they are repeatable.
     pub rng: &'a mut fastrand::Rng,
-    /// The number of earlier calls of the walker for this request.
+    /// The number of earlier calls of the walker for the same request.
     pub calls_before: usize,
     /// The keys of the selected database that the walker found expired. The engine removes those
     /// that are still expired after the walker has returned: see [`WalkCtx::expired`].

@@ -191,8 +191,9 @@ fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Records the request with decimal numbers if an argument at one of the indexes `numbers` is a
-/// hexadecimal number. Valkey 9.1 does not accept hexadecimal numbers.
+/// Records the request, for replicas and the append-only file, with decimal numbers if an argument
+/// at one of the indexes `numbers` is a hexadecimal number. Valkey 9.1 does not accept hexadecimal
+/// numbers.
 #[cold]
 pub(super) fn record_decimals(
     ctx: &mut Ctx<'_>,
@@ -316,16 +317,17 @@ fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
     }
 }
 
-/// The content of a reply: members with or without scores.
+/// The content of a reply with members of a sorted set: with or without scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scores {
-    /// Members with scores: WITHSCORES.
+    /// The reply has members with scores: WITHSCORES.
     Shown,
-    /// Members alone.
+    /// The reply has members alone.
     Hidden,
 }
 
-/// Writes the header for `len` members, or for `len` pairs of a member and its score.
+/// Writes the header of a reply with `len` members of a sorted set, or with `len` pairs of a member
+/// and its score.
 fn begin_members(reply: &mut Reply<'_>, len: usize, scores: Scores) {
     match scores {
         Scores::Shown => begin_pairs(reply, len),
@@ -381,7 +383,7 @@ static ZMSCORE: Command = Command {
     run: zmscore,
     ..Command::DEFAULT
 };
-/// Handles ZMSCORE: replies with an array of scores and nulls.
+/// Handles ZMSCORE: replies with an array of scores, null for each member that is missing.
 fn zmscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     ctx.reply.array(args.len() - 2);
@@ -562,8 +564,8 @@ mod tests {
     use crate::collection::harness_without_new;
     use crate::harness::{Harness, check};
 
-    /// Runs `steps` twice: with sorted sets stored as listpacks, and with no sorted set stored as a
-    /// listpack.
+    /// Runs the commands of `steps` twice: with sorted sets stored as listpacks, and with no sorted
+    /// set stored as a listpack.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

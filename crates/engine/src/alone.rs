@@ -20,12 +20,12 @@ pub(crate) const LOADING: CommandError = CommandError::Line("LOADING Redis is lo
 /// The reason why a request could not run as the exclusive owner of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotAlone {
-    /// A busy script holds the keyspace.
+    /// A busy script (one that has run for too long) holds the keyspace.
     Busy,
     /// While the request waited, clients were paused or the role of the server changed, and the
     /// request may write. It must be checked again from the beginning.
     Paused,
-    /// A load of all data began while the request waited.
+    /// A load of all data has begun while the request waited.
     Loading,
 }
 
@@ -88,9 +88,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         pause.is_on(self.now.unix_ms) && pause.is_on(self.clock.unix_time().as_millis() as i64)
     }
 
-    /// Ends a request that was counted as called but did not run. Replies with an error (busy
-    /// script, loading), or postpones the request until clients are no longer paused. Always
-    /// returns false, because the request did not succeed.
+    /// Ends a request that was counted as called but could not run as the exclusive owner of the
+    /// keyspace. Replies with an error (busy script, loading), or postpones the request until
+    /// clients are no longer paused. Always returns false, because the request did not succeed.
     #[cold]
     pub(crate) fn give_up(
         &mut self,

@@ -71,26 +71,26 @@ pub trait Applied {
     fn note_unwritable(&mut self) {}
 }
 
-/// The progress of one call of [`Applier::apply`] in the replication stream.
+/// The progress of the applier of a replication stream in one call of [`Applier::apply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progressed {
-    /// More bytes are needed. The number is the least that an incomplete request still lacks; 0 if
-    /// it is unknown.
+    /// More bytes of the replication stream are needed. The number is the least that an incomplete
+    /// request still lacks; 0 if it is unknown.
     NeedsInput(usize),
-    /// A batch was applied, and there may be more.
+    /// A batch of the stream's requests was applied, and there may be more.
     Ran,
-    /// Nothing can be applied now. Clients are paused, the change log has no room, the inboxes of
-    /// subscribers are full, or a busy script holds the keys. The caller tries again after a short
-    /// time.
+    /// No request of the stream can be applied now. Clients are paused, the change log has no room,
+    /// the inboxes of subscribers are full, or a busy script holds the keys. The caller tries again
+    /// after a short time.
     Waits,
 }
 
 /// The reason for which the replication stream of a primary cannot be applied any further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// The stream is not current: the server now follows another primary, or none.
+    /// The replication stream is not current: the server now follows another primary, or none.
     Superseded,
-    /// The bytes of the stream are not a request. Contains the error line.
+    /// The bytes of the replication stream are not a request. Contains the error line.
     Broken(String),
     /// The stream has a command that this server does not have.
     Unknown(String),
@@ -114,7 +114,7 @@ impl std::error::Error for ApplyError {}
 /// The treatment of commands in the replication stream that this server does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownCommands {
-    /// The stream ends with an error at a command that this server does not have.
+    /// The replication stream ends with an error at a command that this server does not have.
     #[default]
     Refuse,
     /// A command that this server does not have is skipped, and reported to [`Applied::fail`].
@@ -150,7 +150,8 @@ pub struct Applier<'s, C, H> {
     unknown: UnknownCommands,
     disk_errors: DiskErrors,
     pauses: Pauses,
-    /// True if the disk could not be written at the time when the present batch began to run.
+    /// True if the disk could not be written at the time when the present batch of the stream began
+    /// to run.
     is_unwritable: bool,
     epoch: u64,
     batch: Batch<()>,
@@ -226,8 +227,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         self.pauses = pauses;
     }
 
-    /// Returns the threads to wake. The driver wakes them after each call of
-    /// [`apply`](Self::apply).
+    /// Returns the threads to wake because applied requests have sent them messages. The driver
+    /// wakes them after each call of [`apply`](Self::apply).
     pub fn outbox(&self) -> &Outbox {
         &self.engine.executor.commit.outbox
     }
@@ -316,7 +317,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         result
     }
 
-    /// Runs the requests of the batch, inside the gate (the keyspace's shared lock).
+    /// Runs the requests of a batch of the replication stream, inside the gate (the keyspace's
+    /// shared lock).
     fn run_batch(
         &mut self,
         input: &[u8],
@@ -367,7 +369,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         result
     }
 
-    /// Checks that the server still follows the primary, and reads the clock and the settings.
+    /// Checks that the server still follows the primary of the stream, and reads the clock and the
+    /// settings.
     fn begin(&mut self) -> Result<(), ApplyError> {
         if !self.is_current() {
             return Err(ApplyError::Superseded);
@@ -378,8 +381,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Ok(())
     }
 
-    /// Returns true if CLIENT PAUSE delays this request. An EXEC always counts as a write, because
-    /// the pause may have begun after its writes were queued.
+    /// Returns true if CLIENT PAUSE delays this request of the replication stream. An EXEC always
+    /// counts as a write, because the pause may have begun after its writes were queued.
     #[inline]
     fn is_paused(&self, registered: &Registered) -> bool {
         let (pause, now_ms) = (&self.engine.shared().pause, self.engine.executor.now.unix_ms);
@@ -397,7 +400,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         self.engine.shared().server_state.role.epoch.load(Relaxed) == self.epoch
     }
 
-    /// Runs a request of the stream. `run_bytes` already includes its bytes.
+    /// Runs a request of the replication stream. `run_bytes` already includes its bytes.
     #[inline]
     fn run(
         &mut self,
@@ -461,8 +464,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         }
     }
 
-    /// Runs a request that changes no data (PING, REPLCONF and similar ones), outside a
-    /// transaction. Returns false, and runs nothing, for any other request.
+    /// Runs a request of the replication stream that changes no data (PING, REPLCONF and similar
+    /// ones), outside a transaction. Returns false, and runs nothing, for any other request.
     fn run_control(&mut self, request: &Incoming<'_>, input: &[u8], applied: &mut impl Applied) -> bool {
         let args = &request.args;
         match request.registered.map(|registered| registered.full_name) {
@@ -496,8 +499,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         }
     }
 
-    /// Makes the current request or transaction run again later, from its beginning. It has changed
-    /// nothing so far.
+    /// Makes the current request or transaction of the replication stream run again later, from its
+    /// beginning. It has changed nothing so far.
     fn run_again_later(&mut self) -> Progressed {
         self.session.drop_transaction();
         self.session.info.db.store(self.applied_db as u64, Relaxed);
@@ -544,7 +547,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
     }
 }
 
-/// Returns true if a request of the stream may need to run as the exclusive owner of the keyspace.
+/// Returns true if a request of the replication stream may need to run as the exclusive owner of
+/// the keyspace.
 #[inline]
 fn may_run_alone(registered: &Registered, args: &Args<'_>) -> bool {
     match registered.command.run {
@@ -559,7 +563,7 @@ fn limits() -> Limits {
     Limits { bulk_len_max: i64::MAX as u64, ..Limits::default() }
 }
 
-/// Returns the error line of bytes that are not a request.
+/// Returns the error line for bytes of the replication stream that are not a request.
 fn broken_line(work: &crate::batch::Work) -> String {
     match work {
         crate::batch::Work::Broken(error) => String::from_utf8_lossy(&error.error_line()).into_owned(),

@@ -24,7 +24,7 @@ const BATCH_REQUESTS_MAX: usize = 128;
 /// skipping them takes as long.
 const EMPTY_LINES_PER_REQUEST: usize = 64;
 
-/// The way in which a batch handles the bytes of a request.
+/// The way in which a batch of requests handles one request or invalid bytes.
 pub enum Work {
     /// The request runs. Its arguments are spans of the input.
     Run,
@@ -34,9 +34,9 @@ pub enum Work {
     Broken(ProtocolError),
 }
 
-/// One parsed request, or bytes that are not a request.
+/// One parsed request of a batch, or bytes that are not a request.
 pub struct ParsedRequest {
-    /// The command; `None` if no command has this name.
+    /// The command of the request; `None` if no command has this name.
     pub registered: Option<&'static Registered>,
     /// The way in which the batch handles the request.
     pub work: Work,
@@ -57,9 +57,9 @@ impl AsRef<Lookup> for ParsedRequest {
     }
 }
 
-/// A parsed request before any check.
+/// A parsed request of a client before any check.
 pub struct Incoming<'a> {
-    /// The command; `None` if it does not exist.
+    /// The command of the request; `None` if it does not exist.
     pub registered: Option<&'static Registered>,
     /// The words of the request: the command's name and its arguments.
     pub args: Args<'a>,
@@ -68,14 +68,15 @@ pub struct Incoming<'a> {
 /// The requests of a batch that come from one connection. `V` is the type by which the driver (an
 /// I/O thread or a simulator) identifies the connection.
 pub struct ConnTurn<V> {
-    /// The driver's identification of the connection.
+    /// The driver's identification of the connection, such as its index.
     pub visit: V,
-    /// The range of the connection's requests in [`Batch::requests`].
+    /// The range of this connection's requests in [`Batch::requests`].
     pub requests: Range<usize>,
-    /// The number of input bytes that the batch has parsed, including the empty lines after the
-    /// last request.
+    /// The number of bytes of the connection's input that the batch has parsed, including the empty
+    /// lines after the last request.
     pub skip_to: usize,
-    /// True if the rest of the input may contain complete requests that did not fit into the batch.
+    /// True if the rest of the connection's input may contain complete requests that did not fit
+    /// into the batch.
     pub has_more: bool,
 }
 
@@ -87,7 +88,7 @@ pub struct Source<'a, V> {
     pub db: usize,
     /// The limits for requests of this connection.
     pub limits: Limits,
-    /// The driver's identification of the connection.
+    /// The driver's identification of the connection, such as its index.
     pub visit: V,
     /// The position of the first byte of `input` in the byte stream of the connection.
     pub position: u64,
@@ -95,18 +96,18 @@ pub struct Source<'a, V> {
     pub input: &'a [u8],
 }
 
-/// The requests to run next, and the connections that they came from.
+/// The requests to run next, and the connections from which they came.
 pub struct Batch<V> {
-    /// All requests, grouped by connection.
+    /// All requests of the batch, grouped by connection.
     pub requests: Vec<ParsedRequest>,
     /// The connections that have requests in the batch, in the order of their requests.
     pub turns: Vec<ConnTurn<V>>,
     spans: Vec<Span>,
     /// The minimum number of bytes that the last incomplete request still lacks.
     missing_bytes: usize,
-    /// The number of empty lines that this batch skipped.
+    /// The number of empty lines of the inputs that this batch skipped.
     empty_lines: usize,
-    /// The kinds of lookups that must be prefetched for the requests.
+    /// The kinds of memory look-ups that must be prefetched for the requests of the batch.
     sought: Sought,
 }
 
@@ -124,7 +125,7 @@ impl<V> Default for Batch<V> {
 }
 
 impl<V> Batch<V> {
-    /// Empties the batch and keeps the allocated memory.
+    /// Removes all requests from the batch and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.turns.clear();
@@ -225,8 +226,9 @@ impl<V> Batch<V> {
         });
     }
 
-    /// Finds the command called `name`. First compares the name with that of the previous request's
-    /// command, because successive requests often have the same command.
+    /// Finds the command called `name` for a request of the batch. First compares the name with
+    /// that of the previous request's command, because successive requests often have the same
+    /// command.
     #[inline]
     fn command(&self, name: &[u8], shared: &Shared) -> Option<&'static Registered> {
         if let Some(ParsedRequest { registered: Some(last), .. }) = self.requests.last()
@@ -243,8 +245,8 @@ impl<V> Batch<V> {
         fetch::ahead(&self.requests, self.sought, keyspace);
     }
 
-    /// Returns a parsed request with its arguments; `None` if its bytes are not a request. `input`
-    /// is the input of its connection.
+    /// Returns a parsed request of the batch with its arguments; `None` if its bytes are not a
+    /// request. `input` is the input of its connection.
     #[inline]
     pub fn request<'a>(
         &'a self,
@@ -255,8 +257,8 @@ impl<V> Batch<V> {
         self.request_of(parsed, &input[parsed.start..][..parsed.len_bytes], hasher)
     }
 
-    /// Returns a request as [`request`](Self::request) does. `bytes` are the bytes of the request
-    /// only.
+    /// Returns a parsed request of the batch as [`request`](Self::request) does. `bytes` are the
+    /// bytes of the request only.
     #[inline]
     pub fn request_of<'a>(
         &'a self,

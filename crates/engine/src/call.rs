@@ -62,7 +62,7 @@ pub struct RefusedRequest<'a> {
 
 /// The context in which a command of the host runs.
 pub struct Call<'a, 'g, 's> {
-    /// The server's settings at the start of this turn.
+    /// The server's settings at the start of this turn (a pass of the thread's event loop).
     pub settings: &'a Arc<Settings>,
     /// The session of the client that sent the request.
     pub session: &'a mut Session,
@@ -83,15 +83,16 @@ pub struct Call<'a, 'g, 's> {
 
 /// The access to keys for a command of the host, as data commands have it.
 pub struct DataAccess<'a, 's> {
-    /// The commit that receives the command's changes.
+    /// The collector of the command's changes, which sends them to other clients.
     pub commit: &'a mut Commit<'s>,
-    /// The time and the modes with which the command accesses keys.
+    /// The time and the modes (expired keys, access clocks) with which the command accesses keys.
     pub access_context: AccessContext,
     /// The time that the command's transaction or script uses, in Unix microseconds.
     pub unix_us: i64,
     /// The id of the client that sent the request.
     pub client: u64,
-    /// The unit of the change log that the command is part of: the command itself or a transaction.
+    /// The unit of the change log to which the command belongs: the command itself or a
+    /// transaction.
     pub unit: Unit,
 }
 
@@ -99,9 +100,9 @@ impl DataAccess<'_, '_> {
     /// Runs `work` with the shard of `key` locked. `work` may access only this key of database
     /// `db`, and must make no system call.
     ///
-    /// The call is one unit of the change log, unless it is part of a transaction. The commands
-    /// that `work` records make up the unit's record in the log. Clients that are blocked on a
-    /// changed key are served after the command.
+    /// The call is one unit of the change log, unless it is part of a transaction. The log gets the
+    /// commands that `work` records. Clients that are blocked on a changed key are served after the
+    /// command.
     pub fn with_key<T>(
         &mut self,
         db: usize,
@@ -136,8 +137,8 @@ impl DataAccess<'_, '_> {
     }
 
     /// Marks the watchers of all existing keys as dirty, and invalidates all client-side caches.
-    /// Called when the keyspace is about to be replaced. The caller owns the keyspace. O(watched
-    /// keys).
+    /// Called when the keyspace is about to be replaced. The caller owns the keyspace exclusively.
+    /// O(watched keys).
     pub fn note_replacement(&mut self) {
         let dbs = 0..self.commit.shared.keyspace.db_count();
         self.commit.effects.db_changes.extend(dbs.map(DbChange::Replaced));
@@ -145,7 +146,7 @@ impl DataAccess<'_, '_> {
         self.commit.release(self.client);
     }
 
-    /// Returns the time of the command in Unix milliseconds.
+    /// Returns the time that the command uses, in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.access_context.now_ms
     }

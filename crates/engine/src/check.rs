@@ -9,7 +9,7 @@ use resp::Protocol;
 use crate::session::Session;
 use crate::table::{Registered, Runner, Verb};
 
-/// The effect that a request may have on data.
+/// The effect that a request may have on data, by which CLIENT PAUSE WRITE decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// The request may change data, or must be sent to replicas: CLIENT PAUSE WRITE postpones it.
@@ -26,7 +26,7 @@ impl Effect {
     }
 }
 
-/// A request that is refused before it runs, and the error.
+/// A request that is refused before it runs, and the error reply.
 pub struct Refused {
     /// The command or, if the request names one, its subcommand.
     pub registered: &'static Registered,
@@ -63,7 +63,7 @@ fn unknown_subcommand(registered: &'static Registered, args: &Args<'_>) -> Refus
     Refused { registered, error }
 }
 
-/// Returns true if a command is refused while memory is over its limit.
+/// Returns true if a command is refused while memory is over the limit `maxmemory`.
 #[inline]
 pub fn needs_memory(session: &Session, registered: &Registered) -> bool {
     flags_of(session, registered).contains(Flags::DENYOOM)
@@ -110,7 +110,8 @@ pub fn writes(session: &Session, registered: &Registered) -> bool {
     Effect::of(flags_of(session, registered)) == Effect::MayWrite
 }
 
-/// Returns true if a command reads or writes keys. Monitors are not permitted to run these.
+/// Returns true if a command reads or writes keys. Clients that have sent MONITOR may not run such
+/// commands.
 pub fn uses_keys(registered: &Registered) -> bool {
     registered.command.flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE)
 }

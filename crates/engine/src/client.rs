@@ -18,7 +18,7 @@ bitflags! {
     /// The modes of a client's tracking (CLIENT TRACKING), as bits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Mode: u32 {
-        /// Tracking is on.
+        /// Tracking is on: the client receives invalidations of keys.
         const ON = 1 << 0;
         /// Keys with the client's prefixes are tracked, even if the client has not read them
         /// (BCAST).
@@ -49,12 +49,12 @@ impl TrackingState {
         Mode::from_bits_retain(self.mode.load(Relaxed))
     }
 
-    /// Sets the bits of `mode`.
+    /// Sets the bits of `mode` in the client's tracking mode.
     pub fn insert(&self, mode: Mode) {
         self.mode.fetch_or(mode.bits(), Relaxed);
     }
 
-    /// Clears the bits of `mode`.
+    /// Clears the bits of `mode` in the client's tracking mode.
     pub fn remove(&self, mode: Mode) {
         self.mode.fetch_and(!mode.bits(), Relaxed);
     }
@@ -68,11 +68,12 @@ impl TrackingState {
 /// The memory that a client makes the server hold, in bytes.
 #[derive(Debug, Default)]
 pub struct HeldBytes {
-    /// Unconsumed input, in bytes.
+    /// Input of the client that is not consumed yet, in bytes.
     pub pending_input_bytes: AtomicU64,
-    /// Free capacity after the input in the client's own buffer, in bytes; 0 without such a buffer.
+    /// Free capacity after the input in the client's own input buffer, in bytes; 0 without such a
+    /// buffer.
     pub input_room_bytes: AtomicU64,
-    /// Unsent output, in bytes.
+    /// Output to the client that is not sent yet, in bytes.
     pub pending_output_bytes: AtomicU64,
     /// Capacity of the client's output buffer, in bytes; 0 without one.
     pub output_buffer_bytes: AtomicU64,
@@ -133,18 +134,18 @@ pub struct Choices {
 pub struct State {
     /// True if the connection will be closed once its replies are sent.
     pub closing: AtomicBool,
-    /// True if the client was killed. Its thread closes it.
+    /// True if the client was killed (CLIENT KILL or a limit). Its thread closes the connection.
     pub kill_requested: AtomicBool,
     /// True if the connection is closed, or will be closed once its replies are sent.
     pub gone: AtomicBool,
-    /// True while CLIENT PAUSE postpones the client's requests.
+    /// True while CLIENT PAUSE postpones the client's requests until it ends.
     pub postponed: AtomicBool,
     /// True if the client is a monitor (MONITOR).
     pub monitoring: AtomicBool,
     /// True if the client is a replica, whose connection has left its I/O thread. Set by
     /// [`Threads::mark_replica`](crate::threads::Threads::mark_replica).
     pub(crate) replica: AtomicBool,
-    /// True if the client is the link of this server to its primary. Constant.
+    /// True if the client is this server's own connection to its primary. Constant.
     primary: bool,
 }
 
@@ -155,7 +156,7 @@ pub struct ClientInfo {
     pub id: u64,
     /// The index of the client's I/O thread; for a replica, of the thread that accepted it.
     pub thread: usize,
-    /// The client's connection on that thread.
+    /// The identification of the client's connection on that thread.
     pub conn: ConnId,
     /// The file descriptor of the connection, only for display.
     pub fd: i32,
@@ -165,9 +166,9 @@ pub struct ClientInfo {
     pub local: Address,
     /// The time at which the client connected, in milliseconds.
     pub connected_ms: u64,
-    /// The selected database.
+    /// The number of the client's selected database.
     pub db: AtomicU64,
-    /// The RESP version, 2 or 3.
+    /// The version of RESP that the client uses, 2 or 3.
     pub resp: AtomicU64,
     /// The state of the client's tracking (client-side caching).
     pub tracking: TrackingState,
@@ -176,7 +177,7 @@ pub struct ClientInfo {
     pub queued: AtomicU64,
     /// The numbers of the client's subscriptions: channels, patterns, shard channels.
     pub subscriptions: [AtomicU64; 3],
-    /// The number of watched keys.
+    /// The number of keys that the client watches (WATCH).
     pub watched: AtomicU64,
     /// True if a watched key of the client has changed. Set and read under the lock of the key's
     /// shard, except for display.
@@ -193,7 +194,7 @@ pub struct ClientInfo {
     pub state: State,
 }
 
-/// The names of a client. No other lock is taken under the mutex around them.
+/// The names of a client, its library and its user. No other lock is taken under their lock.
 #[derive(Clone, Debug, Default)]
 pub struct ClientNames {
     /// The name that CLIENT SETNAME has set.
@@ -209,11 +210,11 @@ pub struct ClientNames {
 /// The size of a session on its own thread, in bytes; `session.rs` checks it.
 pub(crate) const SESSION_BYTES: usize = 256;
 
-/// The thread, connection and file descriptor at which a new client is served.
+/// The thread, connection and file descriptor of a new client.
 pub struct Place {
     /// The index of the client's I/O thread.
     pub thread: usize,
-    /// The client's connection on that thread.
+    /// The identification of the client's connection on that thread.
     pub conn: ConnId,
     /// The file descriptor of the connection, only for display.
     pub fd: i32,
@@ -225,19 +226,19 @@ impl ClientInfo {
         self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
     }
 
-    /// Returns true if the client is a replica: its connection belongs to no I/O thread.
+    /// Returns true if the client is a replica, whose connection does not belong to an I/O thread.
     pub fn is_replica(&self) -> bool {
         self.state.replica.load(Relaxed)
     }
 
-    /// Returns true if the client is the link of this server to its primary: its connection belongs
-    /// to no I/O thread.
+    /// Returns true if the client is this server's connection to its primary, which does not belong
+    /// to an I/O thread.
     pub fn is_primary(&self) -> bool {
         self.state.primary
     }
 
-    /// Returns true if the client is a replica or the primary of this server: its connection
-    /// belongs to no I/O thread.
+    /// Returns true if the client is a replica or the primary of this server: its connection does
+    /// not belong to an I/O thread.
     pub fn is_link(&self) -> bool {
         self.is_primary() || self.is_replica()
     }
@@ -274,8 +275,8 @@ impl ClientInfo {
         }
     }
 
-    /// Creates the state of the link to the primary, with the addresses of both ends. The client is
-    /// registered by [`Clients::add`](crate::clients::Clients::add).
+    /// Creates the state of this server's connection to its primary as a client, with the addresses
+    /// of both ends. The client is registered by [`Clients::add`](crate::clients::Clients::add).
     pub fn of_primary(id: u64, fd: i32, (peer, local): (Address, Address), now_ms: u64) -> Self {
         let place = Place { thread: 0, conn: ConnId::new(u32::MAX, 0), fd };
         let names = ClientNames { user: b"(superuser)".to_vec(), ..ClientNames::default() };
@@ -311,8 +312,8 @@ impl ClientInfo {
         if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
-    /// Sets the protocol of the replies to the client's commands. A running script changes it for
-    /// its own commands.
+    /// Sets the protocol of the replies to the client's commands. A running script sets another
+    /// protocol for the replies to its own commands.
     #[inline]
     pub(crate) fn speak(&self, protocol: Protocol) {
         let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
@@ -321,7 +322,7 @@ impl ClientInfo {
         }
     }
 
-    /// Selects a database.
+    /// Selects a database for the client.
     #[inline]
     pub(crate) fn select(&self, db: usize) {
         self.db.store(db as u64, Relaxed);
@@ -333,7 +334,7 @@ impl ClientInfo {
         self.resp.load(Relaxed) == 3
     }
 
-    /// Locks the names, to read or change them.
+    /// Locks the names of the client, to read or change them.
     pub fn names(&self) -> std::sync::MutexGuard<'_, ClientNames> {
         self.names.lock().expect("nothing panics while a client's names are locked")
     }

@@ -22,15 +22,15 @@ use crate::shared::Shared;
 use crate::threads::Outbox;
 
 /// Counts the memory of a client again. Returns true if all clients together hold more than
-/// `limit_bytes`, which is not 0. O(log n) in clients if the client's memory has changed, else
-/// O(1).
+/// `limit_bytes` (`maxmemory-clients`), which is not 0. O(log n) in clients if the client's memory
+/// has changed, else O(1).
 pub fn count(shared: &Shared, client: &ClientInfo, limit_bytes: u64) -> bool {
     shared.clients.count_memory(client);
     shared.clients.memory_bytes() > limit_bytes
 }
 
-/// Evicts clients until the rest fits into `limit_bytes`, which is not 0. `thread` is the calling
-/// I/O thread. O(log n) in clients for each evicted client.
+/// Evicts clients until the memory of the rest fits into `limit_bytes`, which is not 0. `thread` is
+/// the calling I/O thread. O(log n) in clients for each evicted client.
 #[cold]
 pub fn evict(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) {
     let Shared { threads, clients, blocked, .. } = shared;
@@ -45,8 +45,8 @@ pub fn evict(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) 
     }
 }
 
-/// Applies a new limit: counts all clients and evicts. A limit of 0 means no limit and stops the
-/// counting. O(n log n) in clients.
+/// Applies a new `maxmemory-clients`: counts the memory of all clients and evicts those that exceed
+/// the limit. A limit of 0 means no limit and stops the counting. O(n log n) in clients.
 #[cold]
 pub fn set_limit(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) {
     if limit_bytes == 0 {

@@ -26,23 +26,23 @@ pub struct Clients {
 #[derive(Debug, Default)]
 struct Registry {
     by_id: BTreeMap<u64, Arc<ClientInfo>>,
-    /// The counted clients that may be evicted, ordered by the [`size_class`] of their counted
-    /// size. Within one class the oldest client comes last.
+    /// The clients that may be evicted and whose memory is counted, ordered by the [`size_class`]
+    /// of their counted size. Within one class the oldest client comes last.
     by_size: BTreeSet<SizeKey>,
 }
 
 type SizeKey = (u32, Reverse<u64>);
 
-/// Returns the class of a size. Each power of two has eight classes, so the sizes in a class differ
-/// by an eighth at most. A larger size has the same class or a higher one.
+/// Returns the class of a client's memory size. Each power of two has eight classes, so the sizes
+/// in a class differ by an eighth at most. A larger size has the same class or a higher one.
 fn size_class(bytes: u64) -> u32 {
     let bytes = bytes.max(8);
     let log = bytes.ilog2();
     (log << 3) | (bytes >> (log - 3)) as u32 & 7
 }
 
-/// Returns the entry of a client in `by_size`; `None` if the client is not counted or is protected.
-/// The state that the entry depends on changes only under the registry's lock.
+/// Returns the key of a client in `by_size`; `None` if the client's memory is not counted or the
+/// client is protected. The state that the key depends on changes only under the registry's lock.
 fn size_key(client: &ClientInfo) -> Option<SizeKey> {
     let counted_bytes = client.held.counted_bytes.load(Relaxed);
     let is_in_order = counted_bytes > 0 && !client.choices.no_evict.load(Relaxed);
@@ -89,29 +89,30 @@ impl Clients {
         is_registered
     }
 
-    /// Returns the client with this id. O(log n).
+    /// Returns the connected client with this id; `None` if there is none. O(log n).
     pub fn get(&self, id: u64) -> Option<Arc<ClientInfo>> {
         self.lock().by_id.get(&id).cloned()
     }
 
-    /// Returns all clients, ordered by id. O(n).
+    /// Returns all connected clients, ordered by id. O(n).
     pub fn all(&self) -> Vec<Arc<ClientInfo>> {
         self.lock().by_id.values().cloned().collect()
     }
 
-    /// Returns the number of clients, including replicas.
+    /// Returns the number of connected clients, including replicas.
     pub fn count(&self) -> usize {
         self.lock().by_id.len()
     }
 
-    /// Returns the memory of all counted clients, in bytes.
+    /// Returns the memory of all clients whose memory is counted, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Relaxed)
     }
 
-    /// Counts the memory that a client holds now, unless it was removed or is a replica. Any thread
-    /// may call this. O(1) and without the lock if nothing has changed, else O(log n). If several
-    /// threads count one client at the same time, an older value may remain until the next count.
+    /// Counts the memory that a client makes the server hold now, unless it was removed or is a
+    /// replica. Any thread may call this. O(1) and without the lock if nothing has changed, else
+    /// O(log n). If several threads count one client at the same time, an older value may remain
+    /// until the next count.
     pub fn count_memory(&self, client: &ClientInfo) {
         if client.memory_bytes() == client.held.counted_bytes.load(Relaxed) {
             return;
@@ -163,7 +164,7 @@ impl Clients {
         Some((client, counted_bytes))
     }
 
-    /// Sets the counted bytes of a client, and updates the sum and `by_size`; 0 removes the client
+    /// Sets the counted memory of a client, and updates the sum and `by_size`; 0 removes the client
     /// from both.
     fn set_counted(&self, registry: &mut Registry, client: &ClientInfo, bytes: u64) {
         let old = size_key(client);

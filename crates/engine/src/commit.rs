@@ -45,19 +45,20 @@ use crate::shared::Shared;
 use crate::threads::Outbox;
 use crate::track::{Changed, OwnMessages, Place, TrackingClient, Writer};
 
-/// The shards that are locked while changes are collected.
+/// The shards that are locked while the effects of a change are collected.
 pub enum Held<'a, 'k> {
-    /// The shards of a command.
+    /// The shards of a command's keys are locked.
     Locked(&'a mut Locked<'k>),
-    /// One shard, and its index.
+    /// One shard is locked: its index, and the shard.
     Shard(usize, &'a mut Shard),
-    /// No shard: the caller owns the keyspace, or the keys are not reachable by others.
+    /// No shard is locked: the caller owns the keyspace exclusively, or the keys are not reachable
+    /// by other threads.
     None,
 }
 
 impl Held<'_, '_> {
     /// Runs `work` on the shard of a changed key, given by `hash`. Locks the shard first if the
-    /// caller holds no shard.
+    /// caller has locked none.
     fn with_shard<R>(&mut self, keyspace: &Keyspace, hash: KeyHash, work: impl FnOnce(&mut Shard) -> R) -> R {
         let shard = match self {
             Self::Locked(locked) => locked.shard_of_mut(hash),
@@ -80,28 +81,28 @@ pub enum Unit {
 /// A message that is sent to other clients when the command or transaction that caused it has
 /// ended.
 enum Notice {
-    /// A keyspace event.
+    /// A keyspace event to publish.
     Event(KeyEvent),
-    /// A changed key, and the clients that cache it.
+    /// A changed key, and the clients that cache it (client-side caching).
     Invalidation { key: Box<[u8]>, readers: Vec<Arc<TrackingClient>> },
-    /// Databases were emptied, so clients must drop all cached keys. The [`Place`] states if the
-    /// client that flushed receives this message before or after its reply.
+    /// Databases were emptied, so clients must drop all keys that they cache. The [`Place`] states
+    /// if the client that flushed receives this message before or after its reply.
     Flushed(Place),
 }
 
 /// A key that changed while clients are blocked on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyKey {
-    /// The number of the key's database.
+    /// The number of the ready key's database.
     pub db: usize,
-    /// The hash of the key.
+    /// The hash of the ready key.
     pub hash: KeyHash,
-    /// The name of the key.
+    /// The name of the ready key.
     pub key: Box<[u8]>,
 }
 
 impl ReadyKey {
-    /// Returns the name of the key, with its hash.
+    /// Returns the name of the ready key, with its hash.
     pub fn key(&self) -> Key<'_> {
         Key { bytes: &self.key, hash: self.hash }
     }
@@ -124,7 +125,7 @@ pub struct Commit<'s> {
     pub own: OwnMessages,
     /// The threads to wake once no shard is locked.
     pub outbox: Outbox,
-    /// The time of the turn, in Unix milliseconds.
+    /// The present time of the thread's turn (a pass of its event loop), in Unix milliseconds.
     pub now_ms: i64,
     /// The place of the invalidation of a flush without ASYNC for the client that flushes: before
     /// or after its reply.
@@ -160,15 +161,16 @@ pub struct Commit<'s> {
     /// While a script runs that may be undone: the changed keys with watchers or blocked clients.
     /// Their watchers are marked as dirty when the script has ended.
     unmarked: Option<Vec<ReadyKey>>,
-    /// The changed keys with a tracked prefix, until the end of the turn.
+    /// The changed keys with a prefix that clients track (BCAST), until the end of the turn (a pass
+    /// of the thread's event loop).
     changed: Changed,
-    /// The log position of the last change in `changed`.
+    /// The change log position of the last change in `changed`.
     changed_position: u64,
 }
 
 impl<'s> Commit<'s> {
-    /// Creates the commit of I/O thread `thread`, or of another thread for `None`. `seed` is the
-    /// seed of the random numbers for the access clocks.
+    /// Creates the collector of the changes of I/O thread `thread`, or of another thread for
+    /// `None`. `seed` is the seed of the random numbers for the access clocks.
     pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64) -> Self {
         Self {
             shared,
@@ -197,7 +199,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Makes this the commit of the applier of a primary's replication stream.
+    /// Makes this thread the applier of a primary's replication stream, whose changes it collects
+    /// here.
     pub(crate) fn become_applier(&mut self) {
         self.log_buffer = self.shared.log.applier_buffer_index();
     }
@@ -220,13 +223,15 @@ impl<'s> Commit<'s> {
         is_wanted
     }
 
-    /// Returns true if the change log's record of the current unit has a command.
+    /// Returns true if the change log's record of the current command or transaction has any
+    /// commands.
     pub fn has_record(&self) -> bool {
         !self.unit.is_empty()
     }
 
-    /// Adds the effect of a command to the change log's record of the current unit. The caller has
-    /// already collected the removals of the expired keys that the command found.
+    /// Adds the effect of a command to the change log's record of the current unit (command or
+    /// transaction). The caller has already collected the removals of the expired keys that the
+    /// command found.
     #[inline]
     pub fn record(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
         if self.effects.record.is_wanted && self.effects.record.command_count() > 0 {
@@ -264,8 +269,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Ends a unit of one command in the change log. Same effect as [`Commit::record`] and
-    /// [`Commit::log_unit`], with a shorter path for a request that is recorded unchanged.
+    /// Ends a unit of one command in the change log. It has the effect of [`Commit::record`] and
+    /// [`Commit::log_unit`] together, but is faster, for a request that is recorded unchanged.
     #[inline]
     pub fn log_command(&mut self, db: usize, args: &Args<'_>, locked: &Locked<'_>) {
         let record = &self.effects.record;
@@ -286,16 +291,16 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Ends a unit in the change log, under the locks of these shards and before its messages are
-    /// sent. Takes the next log position if the unit has a record. Only called while changes are
-    /// recorded.
+    /// Ends a unit (a command or transaction) in the change log, under the locks of these shards
+    /// and before its messages are sent. Takes the next log position if the unit has a record. Only
+    /// called while changes are recorded.
     #[inline]
     pub fn log_unit(&mut self, locked: &Locked<'_>) {
         self.log_change_of(|| locked.numbers());
     }
 
-    /// Ends a unit in the change log as [`Commit::log_unit`] does. `shards` returns the numbers of
-    /// the locked shards.
+    /// Ends a unit (a command or transaction) in the change log as [`Commit::log_unit`] does.
+    /// `shards` returns the numbers of the locked shards.
     #[inline]
     pub fn log_change_of<S: Iterator<Item = usize>>(&mut self, shards: impl Fn() -> S) {
         let log = &self.shared.log;
@@ -311,9 +316,10 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Ends a unit of an exclusive owner, as [`Commit::log_unit`] does. The unit has noted its
-    /// changes ([`Commit::note_change_alone`]) or has visited all shards. The position that its
-    /// reply shows covers all changes so far.
+    /// Ends a unit (a command or transaction) of an exclusive owner of the keyspace in the change
+    /// log, as [`Commit::log_unit`] does. The unit has noted its changes
+    /// ([`Commit::note_change_alone`]) or has visited all shards. The position that its reply shows
+    /// covers all changes so far.
     #[cold]
     pub fn log_unit_alone(&mut self) {
         let log = &self.shared.log;
@@ -326,9 +332,9 @@ impl<'s> Commit<'s> {
     }
 
     /// Publishes the message of PUBLISH or SPUBLISH (`args`) and records the command for replicas:
-    /// as a unit of its own, or as part of a transaction or script, whose client owns the keyspace.
-    /// A unit of its own takes its log position under the lock of the channel, so replicas publish
-    /// the messages of a channel in the order of this server.
+    /// as a unit of its own, or as part of a transaction or script, whose client owns the keyspace
+    /// exclusively. A unit of its own takes its log position under the lock of the channel, so
+    /// replicas publish the messages of a channel in the order of this server.
     pub fn publish(&mut self, (db, unit): (usize, Unit), kind: Kind, args: &Args<'_>) -> Published {
         self.begin_record();
         let targets = match args.get(1) {
@@ -394,16 +400,17 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Requests a merge of the change log in this turn, because this thread's clients wait for
-    /// changes that other threads have published. Otherwise they would wait until the publishing
-    /// thread ends its turn.
+    /// Requests that this thread merges the threads' buffers of the change log at the end of its
+    /// turn (a pass of its event loop). Its clients wait for changes that other threads have
+    /// published. Otherwise they would wait until the publishing thread ends its turn.
     #[cold]
     pub fn await_merge(&mut self) {
         self.awaits_merge = true;
     }
 
-    /// Merges the change log if this thread has published something, or its clients wait for a
-    /// merge. Called at the end of a turn, outside the gate (the keyspace's shared lock).
+    /// Merges the threads' buffers of the change log if this thread has published something, or its
+    /// clients wait for a merge. Called at the end of a turn (a pass of the event loop), outside
+    /// the gate (the keyspace's shared lock).
     #[inline]
     pub fn merge_log(&mut self) {
         if std::mem::take(&mut self.awaits_merge) {
@@ -411,9 +418,9 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Records that the current unit, which owns the keyspace, has changed these shards; `None` for
-    /// all shards. If the change log gets a record of the unit, the record will have the next log
-    /// position.
+    /// Records that the current command or transaction, which owns the keyspace exclusively, has
+    /// changed these shards; `None` for all shards. If the change log gets a record of the unit,
+    /// the record will have the next log position.
     #[cold]
     pub fn note_change_alone(&mut self, locked: Option<&Locked<'_>>) {
         let log = &self.shared.log;
@@ -444,13 +451,14 @@ impl<'s> Commit<'s> {
         self.access_results.wants_created = wanted.contains(EventClass::NEW);
     }
 
-    /// Returns the sender of this thread's messages to clients.
+    /// Returns the sender by which this thread sends messages to clients.
     #[inline]
     pub fn sender(&self) -> Sender<'_> {
         self.shared.sender(self.thread, &self.outbox, self.position)
     }
 
-    /// Returns true if the last command has effects that [`Commit::collect`] must process.
+    /// Returns true if the last command has made changes or caused events that [`Commit::collect`]
+    /// must process.
     #[inline]
     pub fn has_changes(&self) -> bool {
         // One branch for all five.
@@ -497,15 +505,16 @@ impl<'s> Commit<'s> {
         (self.effects.events, self.effects.changed_keys) = (events, changed_keys);
     }
 
-    /// Makes all keys of the databases `dbs` ready if clients are blocked on them. O(these keys).
+    /// Makes all keys of the databases `dbs` ready on which clients are blocked. O(these keys).
     pub(crate) fn make_ready(&mut self, dbs: &[usize]) {
         let hasher = self.shared.keyspace.hasher();
         let waited = self.shared.blocked.keys_of(dbs).into_iter();
         self.ready.extend(waited.map(|(db, key)| ReadyKey { db, hash: hasher.hash_key(&key), key }));
     }
 
-    /// Takes the keys to which the command has given a deadline. Records them on a replica, except
-    /// on a server that imports data: the server that sends the data removes its keys.
+    /// Takes the keys to which the command has given a deadline (expiry). Records them on a
+    /// replica, except on a server that imports data: the server that sends the data removes its
+    /// keys.
     fn take_local_deadlines(&mut self) {
         let role = &self.shared.server_state.role;
         let is_replica = role.is_replica.load(Relaxed);
@@ -516,8 +525,9 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Forgets the recorded deadlines of keys in emptied databases. Called before the same unit's
-    /// own deadlines are recorded, because they may be later than the emptying.
+    /// Forgets the recorded deadlines of keys in emptied databases. Called before the deadlines
+    /// that the same command or transaction has set are recorded, because they may be later than
+    /// the emptying.
     fn forget_local_deadlines(&self) {
         let changes = &self.effects.db_changes;
         let is_emptied = |db| {
@@ -526,8 +536,8 @@ impl<'s> Commit<'s> {
         self.shared.server_state.role.local_deadlines.forget(is_emptied);
     }
 
-    /// Handles one changed key: marks its watchers, removes it from the tracking tables, and makes
-    /// it ready if clients are blocked on it.
+    /// Collects the effects of one changed key: marks its watchers, removes it from the tables of
+    /// client-side caching, and makes it ready if clients are blocked on it.
     fn collect_key(&mut self, held: &mut Held<'_, '_>, changed_key: ChangedKey, client: u64) {
         let ChangedKey { db, hash, key, audience, .. } = changed_key;
         let named = Key { bytes: &key, hash };
@@ -558,8 +568,8 @@ impl<'s> Commit<'s> {
     }
 
     /// Collects the watched keys and those with blocked clients that a command on a whole database
-    /// changed. Empties the tracking tables if databases were emptied. The caller owns the
-    /// keyspace. O(watched keys + keys with blocked clients).
+    /// changed. Empties the tracking tables if databases were emptied. The caller owns the keyspace
+    /// exclusively. O(watched keys + keys with blocked clients).
     fn collect_db_changes(&mut self) {
         let shared = self.shared;
         let hasher = shared.keyspace.hasher();
@@ -613,9 +623,9 @@ impl<'s> Commit<'s> {
         self.make_ready(&dbs);
     }
 
-    /// Ends a command, transaction or removal: sends the collected messages in order, under the
-    /// locks of all changed shards. `client` is the id of the client that made the changes; 0 for
-    /// none. O(messages).
+    /// Ends a command, transaction or removal: sends the collected messages to other clients in
+    /// order, under the locks of all changed shards. `client` is the id of the client that made the
+    /// changes; 0 for none. O(messages).
     #[cold]
     pub fn release(&mut self, client: u64) {
         let mut notices = std::mem::take(&mut self.notices);
@@ -638,13 +648,14 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Takes the keys that became ready, to serve the clients that are blocked on them.
+    /// Takes the keys that became ready, so that the clients blocked on them can be served.
     #[inline]
     pub fn take_ready(&mut self) -> Vec<ReadyKey> {
         std::mem::take(&mut self.ready)
     }
 
-    /// Sends the changed keys of this turn to the clients that track their prefixes.
+    /// Sends the keys that this thread changed in this turn (a pass of its event loop) to the
+    /// clients that track their prefixes.
     #[inline]
     pub fn broadcast(&mut self) {
         if !self.changed.is_empty() {

@@ -33,14 +33,15 @@ const LITTLE_DIVISOR: u64 = 32;
 /// The inverse of the fraction by which the excess memory must grow to end a long rest early.
 const GROWTH_DIVISOR: u64 = 4;
 
-/// The state of a compaction pass, which moves the keys of all shards.
+/// The state of a compaction pass, which moves the keys of all shards to densely used memory pages.
 struct Pass {
-    /// True once the blocks of all pages are counted; from then on the pass moves blocks.
+    /// True once the pass has counted the blocks of all pages; from then on it moves blocks.
     moves: bool,
     at: SweepPoint,
     pages: PageUse,
     moved: Moved,
-    /// The number of shards that the present walk of the keyspace has not finished.
+    /// The number of shards that the pass must still visit in its present phase (counting or
+    /// moving).
     shards_left: usize,
     since: Instant,
 }
@@ -51,8 +52,8 @@ pub struct Compaction {
     share_percent: u64,
     /// The earliest time of the next slice (a short run of a pass) or of the next pass.
     next: Instant,
-    /// The excess memory before the last compaction pass, in bytes; `None` after the result of the
-    /// pass was computed.
+    /// The excess memory before the last compaction pass, in bytes; `None` once the result of that
+    /// pass has been computed.
     before_bytes: Option<u64>,
     /// The excess memory (held by the allocator but not used) at which the next pass begins early,
     /// in bytes.
@@ -150,8 +151,8 @@ impl Pass {
         Self { moves: false, at: START, pages, moved, shards_left: SHARD_COUNT, since }
     }
 
-    /// Runs the next step of the pass, in one shard. Returns false if there is no further step.
-    /// Skips a shard that a busy script holds.
+    /// Runs the next step of the compaction pass, in one shard. Returns false if there is no
+    /// further step. Skips a shard that a busy script holds.
     fn step(&mut self, shared: &Shared) -> bool {
         if let Some(next) = self.step_in_shard(shared) {
             self.at = next;
@@ -169,8 +170,8 @@ impl Pass {
         true
     }
 
-    /// Runs a step in the present shard. Returns the point at which the next step in this shard
-    /// begins; `None` if the shard is finished.
+    /// Runs a step of the compaction pass in the present shard. Returns the point at which the next
+    /// step in this shard begins; `None` if the shard is finished.
     fn step_in_shard(&mut self, shared: &Shared) -> Option<SweepPoint> {
         self.pages.reserve_step();
         let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));

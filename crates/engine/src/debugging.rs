@@ -25,9 +25,9 @@ use crate::request::Request;
 use crate::shared::{GateSlot, Shared};
 use crate::table::Runner;
 
-/// The mode in which an executor runs scripts.
+/// The mode in which an executor runs scripts: normally or in the debugger.
 pub(crate) enum Debugged<'s> {
-    /// Scripts run normally.
+    /// Scripts run normally, without the debugger.
     Not,
     /// One script is debugged, as the exclusive owner of the keyspace (SYNC).
     Alone,
@@ -37,14 +37,14 @@ pub(crate) enum Debugged<'s> {
 
 /// The maximum number of keys that are copied for a command that does not name its keys.
 const ALL_KEYS_MAX: usize = 100_000;
-/// The host's commands that use only their client and the clock. They may run in scripts under
-/// locks and in scripts that are debugged on copies.
+/// The commands of the server that use only their client and the clock. They may run in scripts
+/// under locks and in scripts that are debugged on copies.
 pub(crate) const HARMLESS: [&str; 4] = ["time", "echo", "ping", "select"];
 /// The data commands that may change keys of a database other than the selected one.
 pub(crate) const ACROSS_DATABASES: [&str; 2] = ["copy", "move"];
 
-/// The data from which a debugged script copies its keys. The script's changes of the copies are
-/// discarded.
+/// The data from which a debugged script gets copies of the keys that it uses. The script's changes
+/// of the copies are discarded.
 pub struct Original<'s> {
     shared: &'s Shared,
     slot: GateSlot,
@@ -59,8 +59,8 @@ impl<'s> Original<'s> {
         Self { shared, slot, copied: HashSet::new(), has_all: false }
     }
 
-    /// Copies the keys of a command into `copy` before the command runs, unless they were copied
-    /// before.
+    /// Copies the keys of a command of the debugged script into `copy` before the command runs,
+    /// unless they were copied before.
     ///
     /// # Errors
     /// The error for a busy script, which prevents the copy, or the error of a command that cannot
@@ -103,7 +103,8 @@ impl<'s> Original<'s> {
         Ok(())
     }
 
-    /// Returns a copy of the entry of a key; `None` if the key does not exist. O(value).
+    /// Returns a copy of a key's entry for the debugged script; `None` if the key does not exist.
+    /// O(value).
     fn find(&self, db: usize, name: &[u8]) -> Result<Option<KeyEntry>, CommandError> {
         let Shared { gate, keyspace, .. } = self.shared;
         let key = keyspace.hasher().key(name);
@@ -115,7 +116,7 @@ impl<'s> Original<'s> {
         Ok(entry.map(|entry| entry.duplicate(name, entry.access())))
     }
 
-    /// Copies all keys that were not copied before. O(keys and values).
+    /// Copies all keys for the debugged script that were not copied before. O(keys and values).
     fn copy_all(&mut self, copy: &Keyspace) -> Result<(), CommandError> {
         if self.has_all {
             return Ok(());

@@ -173,18 +173,21 @@ impl ScriptVerb {
     }
 }
 
-/// The maximum number of blocked clients that are served under the script's locks, for each key of
+/// The maximum number of blocked clients that are served under a script's locks, for each key of
 /// the script.
 const SERVED_MAX: usize = 16;
-/// The maximum number of runs under locks; after these, a script runs as the exclusive owner.
+/// The maximum number of runs of a script under locks; after these, it runs as the exclusive owner
+/// of the keyspace.
 const LOCKED_RUNS_MAX: usize = 3;
 /// The maximum number of shards that a script with undeclared keys may lock; beyond it, the script
-/// runs as the exclusive owner. Each command of the script searches all locked shards.
+/// runs as the exclusive owner of the keyspace. Each command of the script searches all locked
+/// shards.
 const SHARDS_MAX: usize = 32;
-/// The number of commands between two checks for SCRIPT KILL and the busy threshold.
+/// The number of commands of a script between two checks for SCRIPT KILL and the time limit for
+/// busy scripts.
 const CALLS_PER_INTERRUPT: u32 = 256;
 
-/// The input of one script call, and the keys learned from its earlier runs.
+/// The input of one call of a script, and the keys learned from its earlier runs.
 struct Run<'a> {
     request: &'a Args<'a>,
     prepared: &'a Prepared,
@@ -338,7 +341,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns true if a script outside a transaction may run under locks, while other threads run.
+    /// Returns true if a script outside a transaction may run under the locks of its keys, while
+    /// other threads run commands.
     #[inline]
     fn may_share(&self, prepared: &Prepared, keys: &[&[u8]]) -> bool {
         // With one I/O thread there is no parallel work, and a script that runs as the exclusive
@@ -352,9 +356,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         shares && !self.now.is_monitored && matches!(self.debugged, Debugged::Not)
     }
 
-    /// Runs a script under locks, and repeats it as long as it only needs more locks. Returns
-    /// `None` if a busy script holds one of its keys. After [`ScriptEnd::Again`] the script must
-    /// run as the exclusive owner.
+    /// Runs a script under the locks of its keys, and repeats it as long as it only needs more
+    /// locks. Returns `None` if a busy script holds one of its keys. After [`ScriptEnd::Again`] the
+    /// script must run as the exclusive owner of the keyspace.
     fn run_script_sharing(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -577,18 +581,18 @@ impl FurtherKey {
     }
 }
 
-/// The reason for which a script must run again with other locks or as the exclusive owner of the
-/// keyspace.
+/// The reason for which a run of a script was ended: it must run again with other locks, or as the
+/// exclusive owner of the keyspace.
 enum Needs {
     /// The script cannot run under locks, for the reason in the [`Lesson`]. The lesson is stored
     /// with the script, so that its later calls run as the exclusive owner at once.
     Lesson(Lesson),
-    /// Another thread holds a shard that the script needs.
+    /// Another thread has locked a shard that the script needs.
     Locks,
 }
 
-/// The condition under which a key is copied before a command of a script, so that the script can
-/// be undone.
+/// The condition under which a key is copied before a command of a script, so that the script's
+/// changes can be undone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
     /// The key is always copied: the command may change it.
@@ -618,12 +622,13 @@ struct RunningScript<'r, 'g, 's, C, H> {
     run: &'r Run<'r>,
     session: &'r mut Session,
     pass: TurnPass<'r, 'g>,
-    /// The locked shards of the script's keys; `None` if it runs as the exclusive owner.
+    /// The locked shards of the script's keys; `None` if it runs as the exclusive owner of the
+    /// keyspace.
     locked: Option<Locked<'s>>,
     /// The undeclared keys that the script used, if their shard was not locked or has clients
     /// blocked, watching or tracking. The next run locks their shards from the start.
     used: Vec<FurtherKey>,
-    /// True if all commands of the script so far can run under locks.
+    /// True if all commands that the script has called so far can run under locks.
     shares: bool,
     /// The script's entry in the list of running scripts; added only after the script has run for a
     /// while.

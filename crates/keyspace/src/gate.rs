@@ -238,8 +238,8 @@ impl Gate {
         pass
     }
 
-    /// Enters the gate like [`shared`](Self::shared), but does not wait for a busy owner: the returned pass
-    /// is then outside.
+    /// Enters the gate like [`shared`](Self::shared), but does not wait for a busy owner: the
+    /// returned pass is then outside.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or a thread with it is already inside.

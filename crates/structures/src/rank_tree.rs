@@ -33,13 +33,13 @@ use std::ops::Range;
 
 /// An item that a rank tree orders: a small handle of an object with a score and a name.
 pub trait Item: Copy + PartialEq {
-    /// The value in unused slots of a node. None of its methods is ever called.
+    /// The value in unused slots of a node of the tree. None of its methods is ever called.
     const VACANT: Self;
     /// Returns the score of the item, which must not be NaN.
     fn score(&self) -> f64;
     /// Returns the name of the item, which orders items of equal score.
     fn member(&self) -> &[u8];
-    /// Starts loading the memory that `score` and `member` read.
+    /// Starts loading the memory that `score` and `member` read into the cache.
     fn prefetch(&self) {}
 }
 
@@ -71,21 +71,21 @@ fn compare_scores(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// The edges of the tree at which a node lies: the left one, the right one, both or none.
+/// The edges of the rank tree at which a node lies: the left one, the right one, both or none.
 #[derive(Clone, Copy)]
 struct Edge {
     left: bool,
     right: bool,
 }
 
-/// The item that a removal looks for: by its score and member, or by its rank.
+/// The item that a removal from the rank tree looks for: by its score and member, or by its rank.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     Member(f64, &'a [u8]),
     Rank(usize),
 }
 
-/// A B+ tree with ranks. See the module's comment.
+/// A B+ tree of items ordered by score and member that also finds ranks. See the module's comment.
 pub struct RankTree<I> {
     root: Node<I>,
     len: usize,
@@ -101,8 +101,8 @@ struct Leaf<I> {
     items: [I; LEAF_LEN_MAX],
 }
 
-/// An inner node. The scores, counts, first items and children have an array each, because a search
-/// reads only the scores, and a search by rank only the counts.
+/// An inner node of the rank tree. The scores, counts, first items and children have an array each,
+/// because a search reads only the scores, and a search by rank only the counts.
 struct Inner<I> {
     len: usize,
     scores: [f64; INNER_LEN_MAX],
@@ -125,8 +125,8 @@ impl<I: Item> Leaf<I> {
         &self.items[..self.len]
     }
 
-    /// Returns the number of items for which `before` is true. `before` must be true exactly for a
-    /// prefix of the items.
+    /// Returns the number of the leaf's items for which `before` is true. `before` must be true
+    /// exactly for a prefix of the items.
     #[inline]
     fn partition_point(&self, mut before: impl FnMut(&I) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len);
@@ -144,8 +144,8 @@ impl<I: Item> Leaf<I> {
         low
     }
 
-    /// Inserts an item at index `at`. If the leaf is full, splits it: the items on the right side
-    /// move to a new leaf, which is returned. Otherwise returns `None`.
+    /// Inserts an item at index `at` of the leaf. If the leaf is full, splits it: the items on the
+    /// right side move to a new leaf, which is returned. Otherwise returns `None`.
     fn insert(&mut self, at: usize, item: I, edge: Edge) -> Option<Box<Self>> {
         if self.len < LEAF_LEN_MAX {
             self.items.copy_within(at..self.len, at + 1);
@@ -179,7 +179,7 @@ impl<I: Item> Leaf<I> {
         item
     }
 
-    /// Moves the first `n` items of `right` to the end of this leaf.
+    /// Moves the first `n` items of the leaf `right` to the end of this leaf.
     fn take_front(&mut self, right: &mut Self, n: usize) {
         self.items[self.len..self.len + n].copy_from_slice(&right.items[..n]);
         self.len += n;
@@ -187,7 +187,7 @@ impl<I: Item> Leaf<I> {
         right.len -= n;
     }
 
-    /// Moves the last `n` items of this leaf to the front of `right`.
+    /// Moves the last `n` items of this leaf to the front of the leaf `right`.
     fn give_back(&mut self, right: &mut Self, n: usize) {
         right.items.copy_within(0..right.len, n);
         right.items[..n].copy_from_slice(&self.items[self.len - n..self.len]);
@@ -222,7 +222,7 @@ impl<I: Item> Inner<I> {
         self.children[at].as_mut().expect("every place below `len` holds a child")
     }
 
-    /// Borrows the children at the indexes `at` and `at + 1`.
+    /// Borrows the children at the indexes `at` and `at + 1` of this node.
     fn neighbours(&mut self, at: usize) -> (&mut Node<I>, &mut Node<I>) {
         match &mut self.children[at..at + 2] {
             [Some(left), Some(right)] => (left, right),
@@ -234,8 +234,8 @@ impl<I: Item> Inner<I> {
         self.counts[..self.len].iter().sum()
     }
 
-    /// Returns the index of the last child for whose first item `before` is true; 0 if there is
-    /// none. `before` must be true exactly for a prefix of the children.
+    /// Returns the index of this node's last child for whose first item `before` is true; 0 if
+    /// there is none. `before` must be true exactly for a prefix of the children.
     #[inline]
     fn child_at(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -250,8 +250,8 @@ impl<I: Item> Inner<I> {
         low - 1
     }
 
-    /// Returns the index of the child that holds the item with this score and member, or would hold
-    /// it.
+    /// Returns the index of this node's child below which the item with this score and member is,
+    /// or would be inserted.
     #[inline]
     fn child_of(&self, score: f64, member: &[u8]) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -300,7 +300,7 @@ impl<I: Item> Inner<I> {
         self.children[at] = Some(child);
     }
 
-    /// Removes the child at index `at` and returns it.
+    /// Removes the child at index `at` of this node and returns it.
     fn take(&mut self, at: usize) -> Node<I> {
         let child = self.children[at].take().expect("every place below `len` holds a child");
         let len = self.len;
@@ -312,7 +312,8 @@ impl<I: Item> Inner<I> {
         child
     }
 
-    /// Updates the stored first item and score of the child at `at`, if its first item has changed.
+    /// Updates the first item and the score that this node stores for the child at `at`, if the
+    /// child's first item has changed.
     #[inline]
     fn note_first(&mut self, at: usize) {
         let first = self.child(at).first();
@@ -322,7 +323,8 @@ impl<I: Item> Inner<I> {
         }
     }
 
-    /// Updates the stored first item, score and count of the child at `at` after items were moved.
+    /// Updates the first item, the score and the count that this node stores for the child at `at`,
+    /// after items were moved.
     fn note(&mut self, at: usize) {
         self.counts[at] = self.child(at).count();
         self.note_first(at);
@@ -343,8 +345,8 @@ impl<I: Item> Inner<I> {
         self.insert_child(at + 1, right, edge)
     }
 
-    /// Moves items of the full leaf at `at` to a neighbour with room. Does nothing at the tree's
-    /// edge, where splitting is better. Returns true if the leaf has room now.
+    /// Moves items of the full leaf at `at` to a neighbour with room. Does nothing for a leaf at
+    /// the edge of the tree, for which a split is better. Returns true if the leaf has room now.
     fn make_room(&mut self, at: usize, edge: Edge) -> bool {
         if (edge.left && at == 0) || (edge.right && at + 1 == self.len) {
             return false;
@@ -383,7 +385,7 @@ impl<I: Item> Inner<I> {
         Some(right)
     }
 
-    /// Moves the last `n` children of `left` to the front of this node.
+    /// Moves the last `n` children of the inner node `left` to the front of this node.
     fn take_back(&mut self, left: &mut Self, n: usize) {
         let start = left.len - n;
         self.scores.copy_within(0..self.len, n);
@@ -398,7 +400,7 @@ impl<I: Item> Inner<I> {
         self.len += n;
     }
 
-    /// Moves the first `n` children of `right` to the end of this node.
+    /// Moves the first `n` children of the inner node `right` to the end of this node.
     fn take_front(&mut self, right: &mut Self, n: usize) {
         let (from, to) = (self.len, self.len + n);
         self.scores[from..to].copy_from_slice(&right.scores[..n]);
@@ -435,8 +437,8 @@ impl<I: Item> Inner<I> {
         Some(item)
     }
 
-    /// Joins the child at `at`, which has few entries, with a neighbour, or moves some of the
-    /// neighbour's entries to it.
+    /// Joins the child at `at`, which has few entries (items or children), with a neighbour, or
+    /// moves some of the neighbour's entries to it.
     fn mend(&mut self, at: usize) {
         let left = if at > 0 { at - 1 } else { at };
         let both = self.child(left).entries() + self.child(left + 1).entries();
@@ -452,7 +454,8 @@ impl<I: Item> Inner<I> {
         self.note(left);
     }
 
-    /// Distributes the entries of the children at `left` and `left + 1` equally.
+    /// Distributes the entries (items or children) of the children at `left` and `left + 1`
+    /// equally.
     fn even_out(&mut self, left: usize) {
         match self.neighbours(left) {
             (Node::Leaf(left), Node::Leaf(right)) => {
@@ -554,8 +557,8 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// Returns the bytes of this node and those below. Estimated from [`MEASURED_CHILDREN`]
-    /// children of each node.
+    /// Returns the memory of this node of the tree and those below, in bytes. Estimated from
+    /// [`MEASURED_CHILDREN`] children of each node.
     fn memory_usage(&self) -> usize {
         match self {
             Node::Leaf(_) => size_of::<Leaf<I>>(),
@@ -570,8 +573,9 @@ impl<I: Item> Node<I> {
     }
 }
 
-/// The number of a node's children that are measured; the size of the others is extrapolated. A
-/// tree of ten million items has some five levels, so a few thousand nodes are read.
+/// The number of a tree node's children whose memory is measured; the size of the others is
+/// extrapolated. A tree of ten million items has some five levels, so a few thousand nodes are
+/// read.
 const MEASURED_CHILDREN: usize = 8;
 
 /// An iterator that frees the nodes of a tree; each call of `next` frees one. See
@@ -598,18 +602,18 @@ impl<I: Item> Default for RankTree<I> {
 }
 
 impl<I: Item> RankTree<I> {
-    /// Creates an empty tree. One allocation.
+    /// Creates an empty rank tree. One allocation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the number of items. O(1).
+    /// Returns the number of items in the tree. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true if there are no items. O(1).
+    /// Returns true if the tree has no items. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -621,12 +625,13 @@ impl<I: Item> RankTree<I> {
         FreedNodes { nodes: vec![self.root] }
     }
 
-    /// Returns the bytes of all nodes, estimated if they are many. O(n) up to a bound.
+    /// Returns the memory of all nodes of the tree in bytes, estimated if they are many. O(n) up to
+    /// a bound.
     pub fn memory_usage(&self) -> usize {
         self.root.memory_usage()
     }
 
-    /// Adds an item, which must not be in the tree. O(log n).
+    /// Adds an item to the tree, which must not have it yet. O(log n).
     pub fn insert(&mut self, item: I) {
         self.len += 1;
         if let Some(right) = self.root.insert(item, Edge { left: true, right: true }) {
@@ -635,12 +640,13 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Removes and returns the item with this score and member; `None` if there is none. O(log n).
+    /// Removes the item with this score and member from the tree and returns it; `None` if there is
+    /// none. O(log n).
     pub fn remove(&mut self, score: f64, member: &[u8]) -> Option<I> {
         self.remove_target(Target::Member(score, member))
     }
 
-    /// Removes and returns the item at `rank`; `None` beyond the last. O(log n).
+    /// Removes the item at `rank` from the tree and returns it; `None` beyond the last. O(log n).
     pub fn remove_at(&mut self, rank: usize) -> Option<I> {
         if rank < self.len { self.remove_target(Target::Rank(rank)) } else { None }
     }
@@ -657,7 +663,8 @@ impl<I: Item> RankTree<I> {
         Some(item)
     }
 
-    /// Returns the number of items before this score and member. O(log n).
+    /// Returns the rank of this score and member: the number of items before it in the tree. O(log
+    /// n).
     pub fn rank(&self, score: f64, member: &[u8]) -> usize {
         self.partition_point(|other_score, other| {
             compare_scores(other_score, score).then_with(|| other.member().cmp(member)).is_lt()
@@ -697,7 +704,7 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Returns the item at `rank`; `None` if there are no more than `rank` items. O(log n).
+    /// Returns the tree's item at `rank`; `None` if there are no more than `rank` items. O(log n).
     pub fn at(&self, rank: usize) -> Option<I> {
         let (items, start) = self.leaf_at(rank)?;
         items.get(rank - start).copied()
@@ -731,8 +738,8 @@ impl<I: Item> RankTree<I> {
     }
 }
 
-/// A double-ended iterator over the items of a range of ranks. Each end stores its present leaf;
-/// the next leaf is found from the root.
+/// A double-ended iterator over the items of a range of ranks. Each end of the iterator stores its
+/// present leaf; the next leaf is found from the root.
 pub struct Items<'a, I> {
     tree: &'a RankTree<I>,
     ranks: Range<usize>,
@@ -781,7 +788,7 @@ impl<I: Item> DoubleEndedIterator for Items<'_, I> {
 
 impl<I: Item> ExactSizeIterator for Items<'_, I> {}
 
-/// The number of items by which [`Items`] prefetches ahead.
+/// The number of items that the iterator [`Items`] prefetches ahead of the present one.
 const PREFETCH_AHEAD: usize = 8;
 
 #[cfg(test)]
@@ -811,8 +818,8 @@ mod tests {
         }
     }
 
-    /// Checks the invariants of the module's comment below one node, which must have at least
-    /// `len_min` items (0 for the root). Returns its height.
+    /// Checks the invariants of the rank tree below one node, which must have at least `len_min`
+    /// items (0 for the root). Returns the node's height.
     fn check_node(node: &Node<Number>, len_min: usize) -> usize {
         match node {
             Node::Leaf(leaf) => {

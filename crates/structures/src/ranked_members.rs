@@ -29,7 +29,7 @@ use crate::table::Place;
 use crate::table::walked::WalkedTable;
 use crate::walk_state::WalkState;
 
-/// The address of a member that the table owns.
+/// The address of a member of a sorted set that the table owns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Address(NonNull<u8>);
 
@@ -62,7 +62,7 @@ impl Item for Address {
     }
 }
 
-/// A member with its score, as passed to the closure of a search.
+/// A member of a sorted set with its score, as passed to the closure of a search.
 #[derive(Clone, Copy)]
 pub struct Ranked<'a> {
     score: f64,
@@ -83,7 +83,7 @@ impl<'a> Ranked<'a> {
     }
 }
 
-/// A set of members with scores. See the module's comment.
+/// A set of members with scores, found by name and by rank. See the module's comment.
 #[derive(Default)]
 pub struct RankedMembers {
     table: WalkedTable<Member<f64>>,
@@ -91,22 +91,22 @@ pub struct RankedMembers {
     members_len_bytes: usize,
 }
 
-/// The mean number of bytes that a member takes in the tree.
+/// The mean number of bytes that a member takes in the rank tree.
 const TREE_LEN_BYTES_MEAN: usize = 10;
 
 impl RankedMembers {
-    /// Creates an empty set. One allocation.
+    /// Creates an empty set of members with scores. One allocation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the number of members. O(1).
+    /// Returns the number of members of the set. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Returns true if there are no members. O(1).
+    /// Returns true if the set has no members. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -118,14 +118,14 @@ impl RankedMembers {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
 
-    /// Starts a snapshot's walk of the set's present state, whose members
-    /// [`RankedMembers::walk_next`] visits. O(1).
+    /// Starts a snapshot's walk, which reads the set's present state while the set changes;
+    /// [`RankedMembers::walk_next`] visits its members. O(1).
     pub fn begin_walk(&mut self, walk_state: WalkState) {
         self.table.begin(walk_state);
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the set;
+    /// `None` if there is none. O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.table.ticket()
     }
@@ -136,14 +136,15 @@ impl RankedMembers {
         self.table.walk_next(members_max, |member| visit(member.bytes(), member.payload()))
     }
 
-    /// Returns the bytes of members, table and tree. Uses mean sizes for table and tree. O(1).
+    /// Returns the memory in bytes of the set's members, table and tree. Uses mean sizes for table
+    /// and tree. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.members_len_bytes + self.table.len_bytes_mean() + self.len() * TREE_LEN_BYTES_MEAN
     }
 
-    /// Returns the bytes of members, table and tree; an estimate if they are many. O(n / 60) up to
-    /// a bound.
+    /// Returns the memory in bytes of the set's members, table and tree; an estimate if they are
+    /// many. O(n / 60) up to a bound.
     pub fn memory_usage(&self) -> usize {
         self.members_len_bytes + self.table.memory_usage() + self.tree.memory_usage()
     }
@@ -198,8 +199,8 @@ impl RankedMembers {
         self.tree.insert(address);
     }
 
-    /// Adds a member, which must not be in the set. `position_of` is used as by [`Table::insert`].
-    /// O(log n).
+    /// Adds a member to the set, which must not have it yet. `position_of` is used as by
+    /// [`Table::insert`]. O(log n).
     pub fn insert(&mut self, position: u64, member: &[u8], score: f64, position_of: &impl Fn(&[u8]) -> u64) {
         assert!(!score.is_nan(), "a score is a number");
         let member = Member::new(member, score);
@@ -209,7 +210,7 @@ impl RankedMembers {
         self.tree.insert(address);
     }
 
-    /// Removes the member at `place` and returns it. O(log n).
+    /// Removes the member at `place` from the set and returns it. O(log n).
     pub fn remove(&mut self, place: Place) -> Member<f64> {
         let member = self.table.at(place);
         let removed = self.tree.remove(member.payload(), member.bytes());
@@ -217,7 +218,8 @@ impl RankedMembers {
         self.take(place)
     }
 
-    /// Removes the member at `rank` and returns it; `None` if there is no such rank. O(log n).
+    /// Removes the member at `rank` from the set and returns it; `None` if there is no such rank.
+    /// O(log n).
     pub fn remove_at(&mut self, rank: usize, position_of: &impl Fn(&[u8]) -> u64) -> Option<Member<f64>> {
         let address = self.tree.remove_at(rank)?;
         let place = self.table.find(position_of(address.member()), address.member());
@@ -225,7 +227,7 @@ impl RankedMembers {
     }
 
     /// Removes the member at `place` from the table and returns it. The caller has removed it from
-    /// the tree before.
+    /// the tree already.
     fn take(&mut self, place: Place) -> Member<f64> {
         let member = self.table.remove(place);
         self.members_len_bytes -= member.block_len_bytes();
@@ -270,7 +272,7 @@ impl RankedMembers {
 }
 
 impl Clone for RankedMembers {
-    /// Copies the members and their scores, without a walk in progress. O(n log n).
+    /// Copies the members and their scores, but not a snapshot's walk in progress. O(n log n).
     fn clone(&self) -> Self {
         let table = self.table.clone();
         let mut addresses: Vec<Address> = table.iter().map(|member| Address(member.address())).collect();

@@ -5,12 +5,12 @@
 //! (`alloc/mimalloc`). A block that always requests its whole class can grow within it without
 //! being moved. Its allocation size follows from its content alone, so it need not be stored.
 
-/// The size in bytes up to which classes are multiples of 16.
+/// The size in bytes up to which the allocator's size classes are multiples of 16.
 const EVEN_MAX_BYTES: usize = 512;
-/// The size in bytes up to which there are sixteen classes per doubling.
+/// The size in bytes up to which the allocator has sixteen size classes per doubling.
 const FINE_MAX_BYTES: usize = 8 * 1024;
 
-/// The size in bytes up to which growing blocks grow by 16 bytes.
+/// The size in bytes up to which [`growing_class`] grows blocks by 16 bytes.
 const GROWN_EVENLY_MAX_BYTES: usize = 128;
 
 /// Returns the size of the allocator's block that serves a request of `len_bytes`, which must not

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A part of a structure with a known size in memory.
+/// A part of a walked structure (an element, a node) with a known size in memory.
 pub trait MemorySize {
-    /// Returns the size of the part in bytes, with the blocks that it owns.
+    /// Returns the size of the part in memory in bytes, with the blocks that it owns.
     fn weight_bytes(&self) -> usize;
 }
 
@@ -19,10 +19,10 @@ pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 /// The parameters of a snapshot's walk over one structure.
 #[derive(Clone)]
 pub struct WalkState {
-    /// The ticket: a number that identifies the walk.
+    /// The ticket: a number that identifies the walk of the structure.
     pub ticket: u32,
-    /// The function that computes positions in a table: the same as for all other operations on the
-    /// table. Not used by rows.
+    /// The function that computes the positions of elements in a table: the same as for all other
+    /// operations on the table. Not used by rows of nodes.
     pub position_of: PositionOf,
     /// The total size in bytes of the copies that were made and not visited yet. All walks of a
     /// snapshot share this count.
@@ -35,10 +35,10 @@ impl std::fmt::Debug for WalkState {
     }
 }
 
-/// The number of bytes held for one walk. A count that several walks share includes it; dropping
-/// this value subtracts it from the shared count. The server excludes the shared count from the
-/// memory that `maxmemory` limits. Bytes must be added before they are allocated, and subtracted
-/// after they are freed.
+/// The number of bytes in memory for one walk of a structure. A count that several walks share
+/// includes it; dropping this value subtracts it from the shared count. The server excludes the
+/// shared count from the memory that `maxmemory` limits. Bytes must be added before they are
+/// allocated, and subtracted after they are freed.
 #[derive(Debug)]
 pub struct CopiedBytes {
     common: Arc<AtomicUsize>,
@@ -46,18 +46,18 @@ pub struct CopiedBytes {
 }
 
 impl CopiedBytes {
-    /// Creates the count of a walk without copied bytes.
+    /// Creates the count of the bytes of a walk, which has none yet.
     pub fn new(common: Arc<AtomicUsize>) -> Self {
         Self { common, own: 0 }
     }
 
-    /// Adds bytes to the count of this walk and to the shared count.
+    /// Adds bytes to the count of this walk and to the count that walks share.
     pub fn add(&mut self, len_bytes: usize) {
         self.own += len_bytes;
         self.common.fetch_add(len_bytes, Relaxed);
     }
 
-    /// Subtracts bytes from the count of this walk and from the shared count.
+    /// Subtracts bytes from the count of this walk and from the count that walks share.
     pub fn sub(&mut self, len_bytes: usize) {
         self.own -= len_bytes;
         self.common.fetch_sub(len_bytes, Relaxed);

@@ -44,12 +44,13 @@ struct Walk<N, X> {
     extra: X,
 }
 
-/// A node in its state at the start of the walk, kept because the row has changed or lost it.
+/// A node of a row in its state at the start of the snapshot's walk, kept because the row has
+/// changed or lost it.
 #[derive(Debug)]
 struct PreservedNode<N> {
     node: N,
-    /// The bytes by which the node was counted as a copy; 0 if the node itself was moved out of the
-    /// row.
+    /// The number of bytes that were counted for the node as a copy; 0 if the node itself was moved
+    /// out of the row.
     copied_len_bytes: usize,
 }
 
@@ -84,26 +85,26 @@ impl<N, X> From<VecDeque<N>> for WalkedRow<N, X> {
 }
 
 impl<N: Clone, X> Clone for WalkedRow<N, X> {
-    /// Copies the row of nodes, without a walk in progress. O(n).
+    /// Copies the row of nodes, but not a snapshot's walk in progress. O(n).
     fn clone(&self) -> Self {
         Self { nodes: self.nodes.clone(), walk: None }
     }
 }
 
 impl<N, X> WalkedRow<N, X> {
-    /// Returns the ring of nodes. A walk in progress is dropped.
+    /// Converts the row to the ring of its nodes. A walk in progress is dropped.
     pub fn into_nodes(self) -> VecDeque<N> {
         self.nodes
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the row;
+    /// `None` if there is none. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         Some(self.walk.as_ref()?.ticket)
     }
 
-    /// Reserves room for exactly `additional` more nodes.
+    /// Reserves room for exactly `additional` more nodes of the row.
     pub fn reserve_exact(&mut self, additional: usize) {
         self.nodes.reserve_exact(additional);
     }
@@ -123,7 +124,8 @@ impl<N, X> WalkedRow<N, X> {
         self.nodes.push_back(node);
     }
 
-    /// Inserts a node at index `at`, before the present node there. O(nodes on the shorter side).
+    /// Inserts a node at index `at` of the row, before the present node there. O(nodes on the
+    /// shorter side).
     pub fn insert(&mut self, at: usize, node: N) {
         self.nodes.insert(at, node);
         if let Some(walk) = &mut self.walk {
@@ -131,8 +133,8 @@ impl<N, X> WalkedRow<N, X> {
         }
     }
 
-    /// Borrows the node at `at` to change its form (slack, compression). Its content must stay the
-    /// same.
+    /// Borrows the row's node at `at` to change its layout (unused bytes, compression). Its content
+    /// must stay the same.
     #[inline]
     pub fn reshape_mut(&mut self, at: usize) -> &mut N {
         &mut self.nodes[at]
@@ -140,8 +142,8 @@ impl<N, X> WalkedRow<N, X> {
 }
 
 impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
-    /// Borrows the node at `at` mutably. If a walk in progress has not visited the node yet, a copy
-    /// is kept for the walk first.
+    /// Borrows the row's node at `at` mutably. If a walk in progress has not visited the node yet,
+    /// a copy is kept for the walk first.
     ///
     /// # Panics
     /// If there is no node at `at`.
@@ -153,8 +155,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         &mut self.nodes[at]
     }
 
-    /// Borrows the first node mutably, like [`node_mut`](Self::node_mut); `None` if the row is
-    /// empty.
+    /// Borrows the row's first node mutably, like [`node_mut`](Self::node_mut); `None` if the row
+    /// is empty.
     #[inline]
     pub fn front_mut(&mut self) -> Option<&mut N> {
         if self.walk.is_some() && !self.nodes.is_empty() {
@@ -163,7 +165,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         self.nodes.front_mut()
     }
 
-    /// Borrows the last node mutably, like [`node_mut`](Self::node_mut); `None` if the row is
+    /// Borrows the row's last node mutably, like [`node_mut`](Self::node_mut); `None` if the row is
     /// empty.
     #[inline]
     pub fn back_mut(&mut self) -> Option<&mut N> {
@@ -186,7 +188,7 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         }
     }
 
-    /// Removes the node at `at` and returns it. O(nodes on the shorter side).
+    /// Removes the row's node at `at` and returns it. O(nodes on the shorter side).
     ///
     /// # Panics
     /// If there is no node at `at`.
@@ -198,12 +200,12 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         self.nodes.remove(at).expect("the caller knows the node")
     }
 
-    /// Removes the first node and returns it; `None` if the row is empty.
+    /// Removes the row's first node and returns it; `None` if the row is empty.
     pub fn pop_front(&mut self) -> Option<N> {
         (!self.nodes.is_empty()).then(|| self.remove(0))
     }
 
-    /// Removes the last node and returns it; `None` if the row is empty.
+    /// Removes the row's last node and returns it; `None` if the row is empty.
     pub fn pop_back(&mut self) -> Option<N> {
         let last = self.nodes.len().checked_sub(1)?;
         Some(self.remove(last))
@@ -236,8 +238,9 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         }
     }
 
-    /// Removes the empty nodes in `range`, which the caller has [released](Self::release) or
-    /// changed before. Calls `removed` with each. O(nodes in the range + nodes after it).
+    /// Removes the row's empty nodes with indices in `range`, which the caller has
+    /// [released](Self::release) or changed before. Calls `removed` with each. O(nodes in the range
+    /// + nodes after it).
     pub fn remove_empty(
         &mut self,
         range: Range<usize>,
@@ -256,8 +259,8 @@ impl<N: Clone + MemorySize, X> WalkedRow<N, X> {
         self.nodes.drain(preserved..range.end).for_each(removed);
     }
 
-    /// Removes the first `count` nodes. Returns them, except those that were moved to a walk in
-    /// progress. O(count), or without a walk O(remaining nodes) if that is less.
+    /// Removes the first `count` nodes of the row. Returns them, except those that were moved to a
+    /// walk in progress. O(count), or without a walk O(remaining nodes) if that is less.
     ///
     /// # Panics
     /// If there are fewer nodes.
@@ -325,7 +328,8 @@ struct Stretches {
     all: VecDeque<Stretch>,
 }
 
-/// A sequence of consecutive nodes that are unchanged since the start of the walk and not visited.
+/// A sequence of consecutive nodes of a row that are unchanged since the start of the walk and not
+/// visited yet.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     /// The present index of the stretch's first node.
@@ -371,7 +375,7 @@ impl Stretches {
         Some(number)
     }
 
-    /// Removes the first node from the stretch at `place` in `all`.
+    /// Removes the first node from the stretch (sequence of unchanged nodes) at `place` in `all`.
     fn shorten(&mut self, place: usize) {
         let stretch = &mut self.all[place];
         (stretch.index, stretch.number) = (stretch.index + 1, stretch.number + 1);
@@ -381,7 +385,8 @@ impl Stretches {
         }
     }
 
-    /// Updates the stretches after a node was inserted at `index`.
+    /// Updates the stretches (sequences of unchanged nodes) after a node was inserted into the row
+    /// at `index`.
     fn inserted(&mut self, index: usize) {
         let mut place = self.reaching(index);
         if self.all.get(place).is_some_and(|stretch| stretch.index < index) {
@@ -390,7 +395,8 @@ impl Stretches {
         self.all.range_mut(place..).for_each(|stretch| stretch.index += 1);
     }
 
-    /// Updates the stretches after the removal of the node at `index`, which was in no stretch.
+    /// Updates the stretches (sequences of unchanged nodes) after the removal of the row's node at
+    /// `index`, which was in no stretch.
     fn removed(&mut self, index: usize) {
         let place = self.reaching(index);
         self.all.range_mut(place..).for_each(|stretch| stretch.index -= 1);
@@ -425,7 +431,7 @@ mod tests {
         WalkState { ticket: 7, position_of: Arc::new(|_| 0), copied_len_bytes: Arc::clone(copied_len_bytes) }
     }
 
-    /// An operation on a row of nodes. Numbers stand for indices, modulo the number of nodes.
+    /// A random operation on a row of nodes. Numbers stand for indices, modulo the number of nodes.
     #[derive(Clone, Copy, Debug)]
     enum Op {
         Change(usize),

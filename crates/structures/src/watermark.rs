@@ -54,9 +54,9 @@ impl Watermark {
         }
     }
 
-    /// Requests that `thread` is woken once the value reaches `number`, in place of an earlier
-    /// request of this thread. Returns false if the value has reached it already; the thread is
-    /// then not woken. Only that thread may call it.
+    /// Requests that `thread` is woken once the watermark's value reaches `number`, in place of an
+    /// earlier request of this thread. Returns false if the value has reached it already; the
+    /// thread is then not woken. Only that thread may call it.
     pub fn wait_for(&self, thread: usize, number: u64) -> bool {
         self.awaited[thread].store(number, Relaxed);
         // The awaited number is stored before the value is read. Pairs with the fence in `set`.

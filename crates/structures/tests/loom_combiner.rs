@@ -12,7 +12,8 @@ use structures::combiner::Combiner;
 use structures::lock::Lock;
 use structures::watermark::Watermark;
 
-/// Checks that all items are collected if two threads each publish one and run the combiner.
+/// Checks that all published items are collected if two threads each publish one and run the
+/// combiner.
 #[test]
 fn nothing_is_left_undone() {
     let mut model = loom::model::Builder::new();
@@ -52,7 +53,8 @@ fn nothing_is_left_undone_beside_other_work() {
     });
 }
 
-/// Checks that a thread that waits for a number is woken, or finds the number reached.
+/// Checks that a thread that waits for a number of the watermark is woken, or finds the number
+/// reached.
 #[test]
 fn no_wake_is_lost() {
     loom::model(|| {

@@ -9,8 +9,8 @@ use loom::thread;
 use std::sync::Arc;
 use structures::lock::{Guard, Lock};
 
-/// Adds one in two steps, so that a second owner between them would be noticed. loom also checks
-/// the accesses to the value.
+/// Adds one to a locked value in two steps, so that a second owner between them would be noticed.
+/// loom also checks the accesses to the value.
 fn add_one(value: &mut u32) {
     let seen = *value;
     thread::yield_now();
@@ -50,8 +50,8 @@ fn locking_twice_in_a_row_loses_no_wake() {
     });
 }
 
-/// Checks one owner and two waiting threads: the first one woken must remember that another still
-/// sleeps.
+/// Checks a lock with one owner and two waiting threads: the first one woken must remember that
+/// another still sleeps.
 #[test]
 fn of_two_sleepers_both_are_woken() {
     check(Some(3), || {
@@ -84,7 +84,8 @@ fn trying_never_waits_and_never_shares() {
     });
 }
 
-/// Checks that no wake-up is lost if the thread that gives up was woken in place of the other one.
+/// Checks that no wake-up is lost if a thread that stops waiting for a busy lock was woken in place
+/// of another thread.
 #[test]
 fn a_busy_holder_is_given_up_and_nobody_sleeps_for_ever() {
     check(Some(3), || {
@@ -108,8 +109,8 @@ fn a_busy_holder_is_given_up_and_nobody_sleeps_for_ever() {
     });
 }
 
-/// Checks that a sleeping thread gives up when the holder, which does not unlock, marks itself
-/// busy.
+/// Checks that a thread that sleeps until a lock is free gives up when the holder, which does not
+/// unlock, marks the lock as busy.
 #[test]
 fn who_sleeps_on_a_holder_that_becomes_busy_gives_up() {
     check(None, || {

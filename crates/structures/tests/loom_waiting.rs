@@ -21,7 +21,7 @@ use structures::claim::Claim;
 use structures::inbox::Inbox;
 use structures::lock::Lock;
 
-/// The object on which the owner sleeps: a model of an eventfd's counter.
+/// The object on which the thread that owns the mailbox sleeps: a model of an eventfd's counter.
 #[derive(Default)]
 struct Signal {
     raised: Mutex<bool>,
@@ -65,8 +65,8 @@ impl Port {
         }
     }
 
-    /// Runs one turn of the thread that owns the port: sleeps if it may, empties the mailbox, takes
-    /// the inbox's items.
+    /// Runs one turn (a pass of the event loop) of the thread that owns the port: sleeps if it may,
+    /// empties the mailbox, takes the inbox's items.
     fn turn(&self) -> Vec<u32> {
         if self.mailbox.prepare_sleep() {
             self.signal.sleep();
@@ -76,12 +76,12 @@ impl Port {
         self.inbox.take().unwrap_or_default()
     }
 
-    /// Returns the items left in the inbox when all threads have ended.
+    /// Returns the replies that are still in the inbox when all threads have ended.
     fn rest(&self) -> Vec<u32> {
         self.inbox.take().unwrap_or_default()
     }
 
-    /// Runs turns until `count` replies have come, and returns them.
+    /// Runs turns (passes of the event loop) until `count` replies have come, and returns them.
     fn await_replies(&self, count: usize) -> Vec<u32> {
         let mut replies = Vec::new();
         while replies.len() < count {

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// Returns the number of set bits in the range `bits`. O(bytes).
+/// Counts the set bits in the range `bits` of the string `bytes`. O(bytes).
 pub(super) fn count(bytes: &[u8], bits: Range<usize>) -> u64 {
     if bits.is_empty() {
         return 0;
@@ -20,17 +20,17 @@ pub(super) fn count(bytes: &[u8], bits: Range<usize>) -> u64 {
     in_words + in_rest - u64::from(outside)
 }
 
-/// The value of a bit to find.
+/// The value of a bit that BITPOS searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bit {
-    /// A clear bit.
+    /// A bit that is 0.
     Zero,
-    /// A set bit.
+    /// A bit that is 1.
     One,
 }
 
-/// Returns the index of the first bit in the range `bits` that has the value `wanted`, or `None` if
-/// there is no such bit. O(bytes).
+/// Returns the index of the first bit in the range `bits` of the string that has the value
+/// `wanted`, or `None` if there is no such bit. O(bytes).
 pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usize> {
     if bits.is_empty() {
         return None;
@@ -80,14 +80,14 @@ impl Edges {
 /// The largest number of bytes that a field of up to 64 bits overlaps.
 const FIELD_LEN_BYTES_MAX: usize = 9;
 
-/// Returns the `width` bits (1 to 64) that start at bit `at`. Bits after the end of `bytes` are 0.
-/// O(1).
+/// Returns the `width` bits (1 to 64) of the string that start at bit `at`. Bits after the end of
+/// `bytes` are 0. O(1).
 pub(super) fn field(bytes: &[u8], at: usize, width: u32) -> u64 {
     let (window, _) = window(bytes, at);
     (window << (at % 8) >> (u128::BITS - width)) as u64
 }
 
-/// Writes the low `width` bits of `value` at bit `at`. O(1).
+/// Writes the low `width` bits of `value` to the string `bytes` at bit `at`. O(1).
 ///
 /// # Panics
 /// If the field is not within `bytes`.
@@ -100,8 +100,8 @@ pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
     bytes[at / 8..at / 8 + len].copy_from_slice(&changed.to_be_bytes()[..len]);
 }
 
-/// Returns up to [`FIELD_LEN_BYTES_MAX`] bytes as the highest bytes of a number, and their count.
-/// The first of them is the byte that holds bit `at`.
+/// Returns the bytes of the string from the one that holds bit `at`, up to [`FIELD_LEN_BYTES_MAX`],
+/// as the highest bytes of a number, and their count.
 fn window(bytes: &[u8], at: usize) -> (u128, usize) {
     let part = bytes.get(at / 8..).unwrap_or_default();
     let part = &part[..part.len().min(FIELD_LEN_BYTES_MAX)];
@@ -113,36 +113,37 @@ fn window(bytes: &[u8], at: usize) -> (u128, usize) {
 /// A bitwise operation on strings. Shorter strings are treated as padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Logic {
-    /// Bits that are set in all strings.
+    /// AND: the result has the bits that are set in all strings.
     And,
-    /// Bits that are set in at least one string.
+    /// OR: the result has the bits that are set in at least one string.
     Or,
-    /// Bits that are set in an odd number of strings.
+    /// XOR: the result has the bits that are set in an odd number of strings.
     Xor,
-    /// Bits that are clear in the only string.
+    /// NOT: the result has the bits that are clear in the only string.
     Not,
-    /// Bits that are set in the first string and in no other.
+    /// DIFF: the result has the bits that are set in the first string and in no other.
     Diff,
-    /// Bits that are set in at least one other string but not in the first.
+    /// DIFF1: the result has the bits that are set in at least one other string but not in the
+    /// first.
     Diff1,
-    /// Bits that are set in the first string and in at least one other.
+    /// ANDOR: the result has the bits that are set in the first string and in at least one other.
     AndOr,
-    /// Bits that are set in exactly one string.
+    /// ONE: the result has the bits that are set in exactly one string.
     One,
 }
 
-/// The number of bytes of the result that are computed at a time. A block of this size stays in the
-/// cache while all sources are applied to it.
+/// The number of bytes of BITOP's result that are computed at a time. A block of this size stays in
+/// the cache while all sources are applied to it.
 const BLOCK_LEN_BYTES: usize = 4096;
 
 impl Logic {
-    /// Returns true if Redis before 8.2 and Valkey do not have the operation.
+    /// Returns true if Redis before 8.2 and Valkey do not have this operation of BITOP.
     pub(super) fn is_newer_than_redis_6(self) -> bool {
         matches!(self, Logic::Diff | Logic::Diff1 | Logic::AndOr | Logic::One)
     }
 
-    /// Returns the result over all `sources`. It is as long as the longest source. O(bytes of all
-    /// sources).
+    /// Returns the result of the bitwise operation on all `sources`. It is as long as the longest
+    /// source. O(bytes of all sources).
     pub(super) fn apply(self, sources: &[&[u8]]) -> Vec<u8> {
         let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
         let mut result = vec![0; len];

@@ -105,7 +105,7 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read(ctx, args, &steps)
 }
 
-/// The type of an integer in the string, such as `i16` or `u8`.
+/// The type of an integer in a string, such as `i16` or `u8`, in BITFIELD.
 #[derive(Clone, Copy)]
 struct FieldType {
     signed: bool,
@@ -116,11 +116,11 @@ struct FieldType {
 /// The treatment of a value that does not fit its field.
 #[derive(Clone, Copy)]
 enum Overflow {
-    /// WRAP: the high bits of the value are dropped.
+    /// WRAP: the high bits of the value that do not fit the field are dropped.
     Wrap,
     /// SAT: the nearest value that fits is stored.
     Saturate,
-    /// FAIL: nothing is written, and the reply is null.
+    /// FAIL: the value is not written, and the reply is null.
     Fail,
 }
 
@@ -216,8 +216,8 @@ impl FieldType {
         }
     }
 
-    /// Returns the value of a field whose bits are the low bits of `word`. An unsigned value always
-    /// fits into an `i64`, because it has at most 63 bits.
+    /// Returns the value of an integer of this type whose bits are the low bits of `word`. An
+    /// unsigned value always fits into an `i64`, because it has at most 63 bits.
     fn value(self, word: u64) -> i64 {
         let unused = u64::BITS - self.width;
         if self.signed { (word << unused) as i64 >> unused } else { (word << unused >> unused) as i64 }
@@ -227,8 +227,8 @@ impl FieldType {
         self.value(bits::field(bytes, at, self.width))
     }
 
-    /// Returns the value to store when `increment` is added to `base`. Returns `None` if the sum
-    /// does not fit and the overflow mode is FAIL.
+    /// Returns the value that BITFIELD stores when `increment` is added to `base`. Returns `None`
+    /// if the sum does not fit the type and the overflow mode is FAIL.
     fn fit(self, base: i64, increment: i64, overflow: Overflow) -> Option<i64> {
         // A negative number for an unsigned field counts as a large one.
         let base = if self.signed { i128::from(base) } else { i128::from(base as u64) };

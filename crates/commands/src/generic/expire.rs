@@ -176,8 +176,8 @@ struct Time {
 }
 
 impl Time {
-    /// Returns true if the argument is relative or in seconds, so that the request must be recorded
-    /// as PEXPIREAT. False for a Unix time in milliseconds.
+    /// Returns true if the time argument is relative or in seconds, so that the request must be
+    /// recorded as PEXPIREAT. False for a Unix time in milliseconds.
     fn is_relative_or_coarse(&self) -> bool {
         (self.unit_ms, self.since_ms) != (MILLISECOND, 0)
     }
@@ -217,7 +217,7 @@ fn set_or_delete(ctx: &mut Ctx<'_>, args: &Args<'_>, at_ms: i64, time: Time) {
     }
 }
 
-/// The conditions NX, XX, GT and LT. All given conditions must hold.
+/// The conditions NX, XX, GT and LT of EXPIRE. All given conditions must hold.
 #[derive(Default)]
 struct Conditions {
     without_expiry: bool,
@@ -249,8 +249,8 @@ impl Conditions {
         Ok(given)
     }
 
-    /// Returns true if all conditions hold. A key without expiry counts as one that expires after
-    /// all others.
+    /// Returns true if all conditions of EXPIRE hold. A key without expiry counts as one that
+    /// expires after all others.
     fn hold(&self, current_ms: Option<i64>, at_ms: i64) -> bool {
         (!self.without_expiry || current_ms.is_none())
             && (!self.with_expiry || current_ms.is_some())

@@ -116,7 +116,7 @@ fn swapdb(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Creates two keys in database 0 and one in database 1.
+    /// Creates a test harness with two keys in database 0 and one in database 1.
     fn three_keys() -> Harness {
         let mut db = Harness::new();
         assert_eq!(db.line("MSET a 1 b 2 c 3"), "+OK|");

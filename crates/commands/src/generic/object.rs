@@ -215,7 +215,7 @@ fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// Returns the memory in bytes of the key's block, the object's other allocations and the key's
+/// Returns the memory in bytes of a key: its block, the object's other allocations and the key's
 /// share of the hash table. O(nodes), up to about a thousand nodes.
 fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {

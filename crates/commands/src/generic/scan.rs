@@ -10,7 +10,7 @@ use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use crate::walk::{WalkCtx, Walked, Walker};
 
-/// The default COUNT of SCAN.
+/// The number of keys per call of SCAN without the option COUNT.
 const COUNT_DEFAULT: usize = 10;
 /// The maximum number of buckets that SCAN visits per requested key. It limits the time of a call
 /// whose filter only few keys pass.

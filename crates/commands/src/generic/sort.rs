@@ -28,9 +28,9 @@ const STORE_NOTES: &str = "For the optional STORE keyword. It is marked 'unknown
 
 /// An argument of BY or GET: the rule that finds a value for each element.
 enum Pattern<'a> {
-    /// `#`: the element itself.
+    /// The pattern `#`, which stands for the element itself.
     Element,
-    /// A pattern without `*`, which names no key and finds no value.
+    /// A pattern without `*`, which names no key and finds no value for the element.
     Nothing,
     Key {
         before: &'a [u8],
@@ -100,16 +100,17 @@ fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
 
 /// A parsed request of SORT or SORT_RO.
 struct Request<'a> {
-    /// The pattern of BY; `None` without BY.
+    /// The pattern of the option BY; `None` without BY.
     by: Option<Pattern<'a>>,
-    /// True if BY gives a text without `*`: the elements then keep their order.
+    /// True if the pattern of BY has no `*`: the elements then keep their order.
     unsorted: bool,
     descending: bool,
     alphabetic: bool,
-    /// The index of the first requested element, and the number of elements (all if negative).
+    /// The option LIMIT: the index of the first requested element, and the number of elements (all
+    /// if negative).
     limit: (i64, i64),
     get: Vec<Pattern<'a>>,
-    /// The index of the argument that is the destination key; `None` without STORE.
+    /// The index of the argument that is the destination key of STORE; `None` without STORE.
     store_at: Option<usize>,
 }
 
@@ -201,7 +202,7 @@ fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
 /// The weight by which SORT orders an element.
 enum Weight {
     Score(f64),
-    /// The range of a text's bytes in the arena; `None` if the pattern finds no value.
+    /// The range in the arena of the text to compare; `None` if the pattern finds no value.
     Text(Option<Range<usize>>),
 }
 
@@ -261,7 +262,7 @@ impl Items {
         Err(CommandError::Line("ERR One or more scores can't be converted into double"))
     }
 
-    /// Sorts the elements so that those at the indexes in `range` are in their final places. The
+    /// Sorts SORT's elements so that those at the indexes in `range` are in their final places. The
     /// others may be in any order.
     fn sort(&mut self, request: &Request<'_>, range: Range<usize>) {
         let arena = &self.arena;
@@ -290,8 +291,8 @@ impl Items {
     }
 }
 
-/// Loads the elements at the key and returns the range of the requested ones. If the result keeps
-/// the order of a list or sorted set, only the requested elements are loaded.
+/// Loads the elements that SORT orders from the key and returns the range of the requested ones. If
+/// the result keeps the order of a list or sorted set, only the requested elements are loaded.
 fn load(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

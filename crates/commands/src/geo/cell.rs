@@ -43,7 +43,7 @@ pub(super) struct Point {
     pub(super) latitude: f64,
 }
 
-/// An interval of longitudes or latitudes, in degrees.
+/// An interval of longitudes or of latitudes, in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) min: f64,
@@ -71,7 +71,7 @@ impl Span {
         }
     }
 
-    /// Returns the middle of the interval, but no value outside `limits`.
+    /// Returns the middle of the interval of degrees, limited to values within `limits`.
     fn middle(self, limits: Span) -> f64 {
         ((self.min + self.max) / 2.0).clamp(limits.min, limits.max)
     }
@@ -92,7 +92,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Returns the cell of `step` (1 to 26) that contains a point.
+    /// Returns the map cell of step `step` (1 to 26) that contains a point.
     pub(super) fn at(point: Point, step: u32) -> Self {
         Self::within(point, LATITUDES, step)
     }
@@ -103,7 +103,8 @@ impl Cell {
         Self { bits: interleave(latitude) | interleave(longitude) << 1, step }
     }
 
-    /// Returns the cell of a score. Every score has a cell, also one that GEOADD never stores.
+    /// Returns the map cell that a member's score encodes. Every score has a cell, also one that
+    /// GEOADD never stores.
     pub(super) fn of_score(score: f64) -> Self {
         Self { bits: to_u64(score), step: STEP_MAX }
     }
@@ -116,7 +117,7 @@ impl Cell {
         }
     }
 
-    /// Returns the middle of the cell, which is the reported position of its members.
+    /// Returns the middle of the cell, which GEOPOS reports as the position of its members.
     pub(super) fn center(self) -> Point {
         let area = self.area();
         Point { longitude: area.longitude.middle(LONGITUDES), latitude: area.latitude.middle(LATITUDES) }
@@ -136,8 +137,8 @@ impl Cell {
     }
 }
 
-/// Adds `by` (-1, 0 or 1) to one half of the cell number `bits`: the latitude or the longitude,
-/// whose bits are in `mask`. The half wraps around.
+/// Adds `by` (-1, 0 or 1) to one coordinate in the cell number `bits`: the latitude or the
+/// longitude, whose bits are in `mask`. The coordinate wraps around.
 fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
     let unused = 64 - 2 * step;
     // In the other half, ones pass a carry on to the next bit of this half; zeroes pass a borrow
@@ -171,20 +172,21 @@ fn deinterleave(bits: u64) -> u64 {
     (bits | bits >> 16) & 0xFFFF_FFFF
 }
 
-/// Converts a score to 64 bits. Negative scores are in two's complement; scores out of range
-/// convert as on x86-64.
+/// Converts a member's score to 64 bits. Negative scores are in two's complement; scores out of
+/// range convert as on x86-64.
 fn to_u64(score: f64) -> u64 {
     const TOP: f64 = (1_u64 << 63) as f64;
     if score < TOP { to_i64(score) as u64 } else { to_i64(score - TOP) as u64 ^ 1 << 63 }
 }
 
-/// Converts a score to a signed number. A score out of range gives the lowest number, as on x86-64.
+/// Converts a member's score to a signed number. A score out of range gives the lowest number, as
+/// on x86-64.
 pub(super) fn to_i64(score: f64) -> i64 {
     const END: f64 = (1_u64 << 63) as f64;
     if (-END..END).contains(&score) { score as i64 } else { i64::MIN }
 }
 
-/// Returns the geohash string of a point.
+/// Returns the geohash string of a point, as GEOHASH replies it.
 pub(super) fn text(point: Point) -> [u8; TEXT_LEN] {
     let bits = Cell::within(point, LATITUDES_STANDARD, STEP_MAX).bits;
     std::array::from_fn(|digit| match 2 * STEP_MAX as usize / 5 {

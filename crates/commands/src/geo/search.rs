@@ -43,7 +43,7 @@ impl Form {
     }
 }
 
-/// The kind of the option that gave the centre: FROMMEMBER or FROMLONLAT.
+/// The option of a geo search that gave the centre: FROMMEMBER or FROMLONLAT.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Member,
@@ -69,7 +69,7 @@ struct Request<'a> {
     stores_distances: bool,
 }
 
-/// A member that a search found inside its shape.
+/// A member that a geo search found inside its shape.
 struct Found<'z> {
     member: Element<'z>,
     score: f64,
@@ -140,8 +140,8 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Parses an option that all commands accept. Returns the number of arguments that the option
-    /// takes, its name included, or 0 for any other word.
+    /// Parses an option of a geo search that all six commands accept. Returns the number of
+    /// arguments that the option takes, its name included, or 0 for any other word.
     fn take_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
         match &*Upper::of(args.get(at)) {
             b"WITHDIST" => self.with_distance = true,
@@ -160,8 +160,8 @@ impl<'a> Request<'a> {
         Ok(1)
     }
 
-    /// Parses STORE or STOREDIST with its key. Returns the number of arguments taken, or 0 for any
-    /// other word.
+    /// Parses the option STORE or STOREDIST with its key. Returns the number of arguments taken, or
+    /// 0 for any other word.
     fn take_store_option(&mut self, args: &Args<'a>, at: usize) -> usize {
         let stores_distances = args.is(at, "STOREDIST");
         if at + 1 == args.len() || !(stores_distances || args.is(at, "STORE")) {
@@ -222,8 +222,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Sets the centre to the position of the member at argument `index`. Does nothing if the key
-    /// is missing (`zset` is `None`).
+    /// Sets the centre of the search to the position of the member at argument `index`. Does
+    /// nothing if the key is missing (`zset` is `None`).
     fn take_member(
         &mut self,
         args: &Args<'a>,
@@ -237,7 +237,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Parses a radius from argument `index`, and its unit from the next one.
+    /// Parses the radius of the search from argument `index`, and its unit from the next one.
     fn take_circle(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
         let radius = length(args, index, "ERR need numeric radius")?;
         if radius < 0.0 {
@@ -248,7 +248,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Parses a width from argument `index`, and a height and their unit from the next two.
+    /// Parses the width of the search's box from argument `index`, and a height and their unit from
+    /// the next two.
     fn take_box(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
         let width = length(args, index, "ERR need numeric width")?;
         let height = length(args, index + 1, "ERR need numeric height")?;
@@ -277,7 +278,8 @@ impl<'a> Request<'a> {
         Ok(2 + 2 * count)
     }
 
-    /// Checks that required options are present and that no two options exclude each other.
+    /// Checks that the required options of the geo search are present and that no two options
+    /// exclude each other.
     fn check(&self, args: &Args<'a>, form: Form) -> Result<(), CommandError> {
         let named = |text: &str| Err(CommandError::quoting(text, args.get(0), ""));
         if self.destination.is_some() && (self.with_distance || self.with_hash || self.with_point) {
@@ -302,8 +304,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Returns the members of `zset` inside the shape, in the requested order and at most the
-    /// requested number.
+    /// Returns the members of `zset` inside the search's shape, in the requested order and at most
+    /// the requested number.
     fn run<'z>(&mut self, zset: &'z Zset) -> Vec<Found<'z>> {
         let Some(outline) = self.outline.take() else { return Vec::new() };
         let shape = Shape { center: self.center, outline, unit_m: self.unit_m };

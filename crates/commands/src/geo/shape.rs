@@ -7,7 +7,7 @@
 
 use super::cell::{Area, Cell, Point, STEP_MAX, Span};
 
-/// The earth's quadratic mean radius, in metres.
+/// The earth's quadratic mean radius in metres, as Redis uses it.
 const EARTH_RADIUS_M: f64 = 6_372_797.560856;
 
 /// Half of the Mercator map's width, in metres.
@@ -18,19 +18,19 @@ const DEGREE: f64 = std::f64::consts::PI / 180.0;
 /// The outline of a searched shape. Its lengths are in units of [`Shape::unit_m`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outline {
-    /// All points at most this distance from the centre.
+    /// A circle: all points at most this distance from the centre.
     Circle { radius: f64 },
-    /// All points at most half the height north or south of the centre and half the width east or
-    /// west of it. The width is measured along the parallel of the point.
+    /// A box: all points at most half the height north or south of the centre and half the width
+    /// east or west of it. The width is measured along the parallel of the point.
     Box { width: f64, height: f64 },
-    /// All points inside the polygon with these corners: Valkey's BYPOLYGON.
+    /// A polygon: all points inside it, given by its corners (Valkey's BYPOLYGON).
     Polygon { corners: Vec<Point> },
 }
 
 /// A shape in which a geo command searches.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shape {
-    /// The point from which distances are measured.
+    /// The centre of the shape, from which distances are measured.
     pub(super) center: Point,
     pub(super) outline: Outline,
     /// The length in metres of the unit in which the shape's lengths are given.
@@ -105,8 +105,8 @@ impl Shape {
         inside.then(|| distance_m(self.center, point))
     }
 
-    /// Returns the rectangle around the shape. Its width in degrees is computed at the edge farther
-    /// from the equator.
+    /// Returns the rectangle around the searched shape. Its width in degrees is computed at the
+    /// edge farther from the equator.
     fn bounds(&self) -> Area {
         let (height_m, width_m) = match &self.outline {
             Outline::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
@@ -146,9 +146,10 @@ impl Shape {
         reach * self.unit_m
     }
 
-    /// Returns the cells that cover the shape, in search order.
+    /// Returns the map cells that cover the shape, in the order in which they are searched.
     pub(super) fn cells(&self) -> impl Iterator<Item = Cell> {
-        /// The steps to the east and to the north from the centre's cell, in search order.
+        /// The steps to the east and to the north from the centre's cell to the nine cells, in the
+        /// order in which they are searched.
         const AROUND: [(i8, i8); 9] =
             [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
         let bounds = self.bounds();
@@ -207,7 +208,7 @@ fn estimated_step(radius_m: f64, latitude: f64) -> u32 {
     step.clamp(1, STEP_MAX as i32) as u32
 }
 
-/// Returns true if a cell's neighbours reach the edges of the searched rectangle.
+/// Returns true if a map cell with its neighbours covers the searched rectangle.
 fn neighbours_reach(cell: Cell, bounds: Area) -> bool {
     let neighbor = |east, north| cell.neighbor(east, north).area();
     neighbor(0, 1).latitude.max >= bounds.latitude.max

@@ -15,12 +15,13 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 const SECOND: i64 = 1000;
 const MILLISECOND: i64 = 1;
 
-/// The latest expiry of a field, in Unix milliseconds: Redis stores 46 bits.
+/// The latest expiry of a hash field that clients can set, in Unix milliseconds: Redis stores 46
+/// bits.
 const DEADLINE_MS_MAX: i64 = (1 << 46) - 1;
 
-/// The reply about a field that does not exist.
+/// The reply of HTTL and similar commands for a field that does not exist.
 const NO_FIELD: i64 = -2;
-/// The reply about a field that does not expire.
+/// The reply of HTTL and similar commands for a field that does not expire.
 const NO_DEADLINE: i64 = -1;
 
 /// The condition for a new expiry: the field has no expiry (NX), any expiry (XX), an earlier expiry
@@ -138,7 +139,7 @@ impl Time {
         Some(Time { unit_ms, since_ms, command })
     }
 
-    /// Parses argument `index` as an expiry and returns Unix milliseconds.
+    /// Parses argument `index` as the expiry of a field and returns Unix milliseconds.
     pub(super) fn parse(self, args: &Args<'_>, index: usize) -> Result<i64, CommandError> {
         let number = args.integer(index)?;
         if number < 0 {
@@ -175,8 +176,8 @@ impl Condition {
         }
     }
 
-    /// Returns true if the condition holds. A field without expiry counts as one that expires after
-    /// all others.
+    /// Returns true if the condition for the new expiry `at_ms` holds. A field without expiry
+    /// counts as one that expires after all others.
     fn holds(self, current_ms: Option<i64>, at_ms: i64) -> bool {
         match self {
             Condition::None => true,

@@ -45,8 +45,8 @@ pub(super) static HGETEX: Command = Command {
     run: hgetex,
     ..Command::DEFAULT
 };
-/// Handles HGETEX: replies with an array of values and nulls. An expiry in the past removes the
-/// fields.
+/// Handles HGETEX: replies with an array of the fields' values, null for missing fields. An expiry
+/// in the past removes the fields.
 fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
     // WRONGTYPE is replied before errors in the arguments.
@@ -129,7 +129,7 @@ pub(super) static HGETDEL: Command = Command {
     run: hgetdel,
     ..Command::DEFAULT
 };
-/// Handles HGETDEL: replies with an array of values and nulls.
+/// Handles HGETDEL: replies with an array of the removed fields' values, null for missing fields.
 fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher) = (args.key(1), args.hasher());
     ctx.db.write::<Hash>(key)?;
@@ -267,9 +267,9 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     None,
-    /// FNX: none of the fields exists.
+    /// FNX: the fields are set if none of them exists.
     NoneThere,
-    /// FXX: all fields exist.
+    /// FXX: the fields are set if all of them exist.
     AllThere,
 }
 
@@ -278,16 +278,16 @@ struct SetRequest {
     /// True for XX (the key must exist), false for NX (it must not); `None` without an option.
     key_there: Option<bool>,
     condition: Condition,
-    /// The change to the fields' expiry. It is `Clear` without an option, because a new value does
-    /// not expire.
+    /// The change that HSETEX makes to the fields' expiry. It is `Clear` without an option, because
+    /// a new value does not expire.
     expiry: Expiry,
-    /// The index of the argument that is the first field.
+    /// The index of HSETEX's argument that is the first field.
     first: usize,
 }
 
 impl SetRequest {
-    /// Records the request with an absolute time, and without NX and XX, which only Valkey has.
-    /// Records HSET if none of the fields expires, because older servers do not know HSETEX.
+    /// Records the HSETEX request with an absolute time, and without NX and XX, which only Valkey
+    /// has. Records HSET if none of the fields expires, because older servers do not know HSETEX.
     fn record(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) {
         let (key, db) = (args.key(1), ctx.db.index());
         ctx.effects.record.replace(db, |record| {

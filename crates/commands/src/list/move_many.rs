@@ -15,7 +15,7 @@ use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use crate::wait::{Awaited, BlockingKey, EmptyReply, timeout_seconds};
 
-/// The optional part of the arguments: the number of elements and their order.
+/// The optional arguments of LMOVEM: the number of elements to move and their order.
 const HOW_MANY: Arg = Arg::block(
     "how-many",
     &[
@@ -107,7 +107,7 @@ fn blmovem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 struct MoveMany {
     from: ListEnd,
     to: ListEnd,
-    /// The least number of elements to move.
+    /// The least number of elements to move; with fewer, nothing is moved.
     count_min: usize,
     /// The most elements to move.
     count_max: usize,
@@ -115,7 +115,7 @@ struct MoveMany {
 }
 
 impl MoveMany {
-    /// Parses the number and the order, which begin at argument `at`.
+    /// Parses the number of elements and their order, which begin at argument `at`.
     fn parse(args: &Args<'_>, (from, to): (ListEnd, ListEnd), at: usize) -> Result<Self, CommandError> {
         let order = PushOrder::AsPopped;
         match args.len() - at {
@@ -136,7 +136,8 @@ impl MoveMany {
         Ok(Self { from, to, count_min, count_max, order })
     }
 
-    /// Moves the elements and replies with them. Returns false if the source has too few.
+    /// Moves the elements that LMOVEM requests and replies with them. Returns false if the source
+    /// has too few.
     fn run(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         let (source, destination) = (args.key(1), args.key(2));
         let Some(list) = ctx.db.write::<List>(source)? else { return Ok(false) };
@@ -152,7 +153,7 @@ impl MoveMany {
         Ok(true)
     }
 
-    /// Moves elements between two lists.
+    /// Moves elements from one list to another, as LMOVEM requests.
     fn run_between(
         &self,
         ctx: &mut Ctx<'_>,
@@ -188,7 +189,7 @@ impl MoveMany {
         Ok(())
     }
 
-    /// Moves elements within the list at `key`, which has `len` elements.
+    /// Moves elements within the list at `key`, which has `len` elements, from one end to an end.
     fn run_within(&self, ctx: &mut Ctx<'_>, key: Key<'_>, len: usize) -> Result<(), CommandError> {
         let limits = limits(ctx);
         let list = ctx.db.write::<List>(key)?.expect("the caller looked for it");
@@ -201,7 +202,7 @@ impl MoveMany {
         Ok(())
     }
 
-    /// Writes commands that move elements within a list. They never remove the list, because its
+    /// Records commands that move elements within a list. They never remove the list, because its
     /// expiry would be lost.
     fn record_within(&self, record: &mut RecordWriter<'_>, key: Key<'_>, moved: &ElementBatch, len: usize) {
         let is_reversing = self.from == self.to && self.order == PushOrder::AsPopped;
@@ -217,7 +218,7 @@ impl MoveMany {
         }
     }
 
-    /// Writes LMOVE, which moves one element.
+    /// Records LMOVE, which moves one element, in place of LMOVEM.
     fn record_lmove(&self, record: &mut RecordWriter<'_>, source: Key<'_>, destination: Key<'_>) {
         let lmove = record.command("LMOVE").word(source.bytes).word(destination.bytes);
         lmove.word(end_word(self.from)).word(end_word(self.to));
@@ -235,7 +236,7 @@ impl MoveMany {
     }
 }
 
-/// Returns the other end of a list.
+/// Returns the end of a list that is opposite to `end`.
 const fn opposite(end: ListEnd) -> ListEnd {
     match end {
         ListEnd::Front => ListEnd::Back,
@@ -243,7 +244,7 @@ const fn opposite(end: ListEnd) -> ListEnd {
     }
 }
 
-/// Returns the argument that names `end`.
+/// Returns the argument (LEFT or RIGHT) that names the end `end` of a list.
 const fn end_word(end: ListEnd) -> &'static [u8] {
     match end {
         ListEnd::Front => b"LEFT",

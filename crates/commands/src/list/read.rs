@@ -135,7 +135,8 @@ fn lpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 /// The options of LPOS.
 struct PositionRequest {
     rank: i64,
-    /// The number of requested matches, 0 for all. `None` is one match whose reply is not an array.
+    /// The number of matches that the option COUNT requests, 0 for all. `None` is one match whose
+    /// reply is not an array.
     count: Option<usize>,
     compared_max: usize,
 }

@@ -132,16 +132,16 @@ fn lmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 /// A parsed request of LMPOP or BLMPOP.
 pub(super) struct MultiPop {
-    /// The index of the argument that is the first key.
+    /// The index of the argument that is the first key of LMPOP.
     first_key: usize,
-    /// The number of consecutive keys.
+    /// The number of consecutive keys of LMPOP.
     key_count: usize,
     end: ListEnd,
     count: usize,
 }
 
 impl MultiPop {
-    /// Parses a request whose number of keys is argument `at`.
+    /// Parses an LMPOP or BLMPOP request whose number of keys is argument `at`.
     pub(super) fn parse(args: &Args<'_>, at: usize) -> Result<Self, CommandError> {
         let key_count = at_least_one(args, at, "ERR numkeys should be greater than 0")?;
         let first_key = at + 1;
@@ -165,7 +165,7 @@ impl MultiPop {
         Ok(Self { first_key, key_count, end, count })
     }
 
-    /// Returns the indexes of the arguments that are keys.
+    /// Returns the indexes of the LMPOP arguments that are keys.
     pub(super) fn keys(&self) -> Range<usize> {
         self.first_key..self.first_key + self.key_count
     }

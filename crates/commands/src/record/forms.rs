@@ -12,20 +12,20 @@ use std::fmt;
 /// A version of Redis or Valkey, without its patch level. Versions are ordered by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
-    /// The major version: 7 of 7.2.
+    /// The major version of the server: 7 of 7.2.
     pub major: u8,
-    /// The minor version: 2 of 7.2.
+    /// The minor version of the server: 2 of 7.2.
     pub minor: u8,
 }
 
 impl ServerVersion {
-    /// Creates the version `major.minor`.
+    /// Creates the server version `major.minor`.
     pub const fn new(major: u8, minor: u8) -> Self {
         Self { major, minor }
     }
 
-    /// Parses a version such as `7.2`, `7.2.4` or `8.0.240`. Parts after the second are ignored.
-    /// Returns `None` for any other text. O(bytes).
+    /// Parses a server version such as `7.2`, `7.2.4` or `8.0.240`. Parts after the second are
+    /// ignored. Returns `None` for any other text. O(bytes).
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.').map(|part| part.parse().ok());
         Some(Self { major: parts.next()??, minor: parts.next()?? })
@@ -50,18 +50,20 @@ pub struct KnownSince {
 impl KnownSince {
     /// The first versions that can apply every recorded command without a [`RecordedForm`].
     pub const ALL: Self = Self { redis: ServerVersion::new(6, 2), valkey: ServerVersion::new(7, 2) };
-    /// The first versions that know the forms that Redis 7.0 introduced. Every Valkey knows them.
+    /// The first versions of Redis and Valkey that know the command forms that Redis 7.0
+    /// introduced. Every Valkey knows them.
     pub const REDIS_7: Self = Self { redis: ServerVersion::new(7, 0), ..Self::ALL };
-    /// The first versions with hash fields that expire.
+    /// The first versions of Redis and Valkey with hash fields that expire.
     pub const FIELD_EXPIRY: Self = Self { redis: ServerVersion::new(7, 4), valkey: ServerVersion::new(9, 0) };
-    /// The first versions with HSETEX.
+    /// The first versions of Redis and Valkey with HSETEX.
     pub const HSETEX: Self = Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(9, 0) };
 
-    /// The first versions with vector sets. No version of Valkey has them.
+    /// The first versions of Redis and Valkey with vector sets. No version of Valkey has them.
     pub const VECTOR_SETS: Self =
         Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(u8::MAX, u8::MAX) };
 
-    /// Returns the first versions that know both the forms of `self` and those of `other`.
+    /// Returns the first versions of Redis and Valkey that know both the command forms of `self`
+    /// and those of `other`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { redis: self.redis.max(other.redis), valkey: self.valkey.max(other.valkey) }
@@ -72,14 +74,14 @@ impl KnownSince {
 /// command, or those with a certain word.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedForm {
-    /// The word that only this form has, in capitals. `None` if the form covers all requests of the
-    /// command.
+    /// The word that only requests of this form have, in capitals. `None` if the form covers all
+    /// requests of the command.
     pub word: Option<&'static str>,
     /// The index of the first argument that may be the word. Index 0 is the command's name, for a
     /// subcommand the name of its container.
     pub from: usize,
-    /// The first versions that know the form. `None` if the form is never recorded, because other
-    /// commands replace it.
+    /// The first versions of Redis and Valkey that know the form. `None` if the form is never
+    /// recorded, because other commands replace it.
     pub known: Option<KnownSince>,
 }
 
@@ -88,18 +90,20 @@ impl RecordedForm {
     /// it.
     pub const REPLACED: Self = Self { word: None, from: 0, known: None };
 
-    /// Creates the form that covers all requests of a command and is known since these versions.
+    /// Creates the form that covers all requests of a command and that the servers know since these
+    /// versions.
     pub const fn known_since(known: KnownSince) -> Self {
         Self { word: None, from: 0, known: Some(known) }
     }
 
-    /// Creates the form of requests with `word` at argument `from` or later, known since these
-    /// versions.
+    /// Creates the form of requests with `word` at argument `from` or later, which the servers know
+    /// since these versions.
     pub const fn with_word(word: &'static str, from: usize, known: KnownSince) -> Self {
         Self { word: Some(word), from, known: Some(known) }
     }
 
-    /// Creates the form of requests with `word`, which is never recorded.
+    /// Creates the form of requests with `word`, which is never recorded: other commands replace
+    /// it.
     pub const fn replaced(word: &'static str) -> Self {
         Self { word: Some(word), ..Self::REPLACED }
     }

@@ -17,7 +17,8 @@ mod random;
 /// because the two keyspaces then differ.
 const LATER_MS: i64 = 5_000;
 
-/// Two keyspaces: the source runs requests, the replica gets only the source's records.
+/// Two keyspaces of a test: the source runs requests, the replica gets only the commands that the
+/// source records.
 struct Twins {
     source: Harness,
     replica: Harness,
@@ -35,8 +36,8 @@ impl Twins {
         Self { source, replica }
     }
 
-    /// Runs a request on the source and applies its record to the replica. Returns the reply and
-    /// the record, one command a line.
+    /// Runs a request on the source and applies the recorded commands to the replica. Returns the
+    /// reply and the recorded commands, one a line.
     fn run(&mut self, words: &[Vec<u8>]) -> (Value, Vec<String>) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let reply = decoded(&self.source.run_bytes(&words));
@@ -63,8 +64,8 @@ impl Twins {
         lines
     }
 
-    /// Runs a step of a case and returns the reply and the record, one command a line. A step is a
-    /// request as typed in redis-cli, `+100` to advance the clock by 100 ms, `@2` to select
+    /// Runs a step of a test case. Returns the reply and the recorded commands, one a line. A step
+    /// is a request as typed in redis-cli, `+100` to advance the clock by 100 ms, `@2` to select
     /// database 2, or `sweep` for the server's background expiry.
     fn step(&mut self, line: &str) -> (Value, Vec<String>) {
         if let Some(ms) = line.strip_prefix('+') {
@@ -154,8 +155,8 @@ fn content(db: &mut Harness, key: &[u8]) -> String {
     format!("{} {kind} {expiry}: {value}", key.escape_ascii())
 }
 
-/// Formats the elements of an array in groups of `size`. The groups are sorted, so that their order
-/// does not depend on a hash table.
+/// Formats the elements of a reply's array in groups of `size`. The groups are sorted, so that
+/// their order does not depend on a hash table.
 fn sorted(array: Value, size: usize) -> String {
     let Value::Array(values) = array else { panic!("{array}") };
     let text = |group: &[Value]| group.iter().map(Value::to_string).collect::<Vec<_>>().join(" ");
@@ -165,8 +166,8 @@ fn sorted(array: Value, size: usize) -> String {
 }
 
 /// Replaces, in replies that describe a stream, values that are not recorded by null: the times at
-/// which consumers were seen and active, and the sizes of the stream's tree.
-/// Removes the facts about idempotent IDs: records have neither duplicates nor trimmed entries.
+/// which consumers were seen and active, and the sizes of the stream's tree. Removes the numbers of
+/// idempotent IDs: the recorded commands have neither duplicates nor trimmed entries.
 fn forget_what_is_not_recorded(info: &mut Value) {
     let Value::Array(values) = info else { return };
     if let Some(at) = values.iter().position(|value| value.as_bytes() == Some(b"idmp-duration")) {

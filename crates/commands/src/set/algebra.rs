@@ -17,7 +17,8 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// Checks the type of all `keys` in their order, counts the reads and removes expired keys.
+/// Checks that each of `keys` holds a set or is missing, in their order. Counts the reads and
+/// removes expired keys.
 fn check_keys<'a>(ctx: &mut Ctx<'_>, keys: impl Iterator<Item = Key<'a>>) -> Result<(), CommandError> {
     for key in keys {
         ctx.db.read::<Set>(key)?;
@@ -76,10 +77,11 @@ fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>
     union
 }
 
-/// A difference that is not empty for a reason that is visible without looking at members.
+/// The sets of a difference (SDIFF), except one that is already known to be empty without looking
+/// at members.
 struct Difference<'s> {
     first: &'s Set,
-    /// The other sets, the largest first.
+    /// The sets whose members are subtracted, the largest first.
     others: Vec<&'s Set>,
 }
 
@@ -217,25 +219,25 @@ fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 /// A parsed request of SINTERCARD, SUNIONCARD or SDIFFCARD.
 struct CardRequest {
-    /// The indexes of the arguments that are keys.
+    /// The indexes of the arguments that are keys of sets.
     keys: Range<usize>,
-    /// The greatest number to reply with; 0 for no limit.
+    /// The greatest number of members to reply with; 0 for no limit.
     limit: usize,
-    /// True if the number may be an estimate.
+    /// True if the number of members may be an estimate (APPROX).
     is_approximate: bool,
 }
 
 /// The options of a command that counts the members of a result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CardOptions {
-    /// LIMIT.
+    /// The option LIMIT only.
     Limit,
-    /// LIMIT and APPROX.
+    /// The options LIMIT and APPROX.
     LimitAndApprox,
 }
 
 impl CardRequest {
-    /// Parses a request.
+    /// Parses a request of SINTERCARD, SUNIONCARD or SDIFFCARD.
     fn parse(args: &Args<'_>, options: CardOptions) -> Result<Self, CommandError> {
         let count = stdx::number::parse_i64(args.get(1)).filter(|&count| count > 0);
         let count = count.ok_or(CommandError::Line("ERR numkeys should be greater than 0"))?;
@@ -262,7 +264,7 @@ impl CardRequest {
         Ok(request)
     }
 
-    /// Returns `len`, or the limit if that is smaller.
+    /// Returns `len`, or the option LIMIT if that is smaller.
     fn limited(&self, len: usize) -> usize {
         if self.limit == 0 { len } else { len.min(self.limit) }
     }
@@ -307,8 +309,8 @@ fn sunioncard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 /// union of more sets is built.
 const LOOKED_UP_SETS_MAX: usize = 4;
 
-/// Counts the members of the union of `sets`, without memory: a member counts in the first set that
-/// has it. Stops at `limit`, unless that is 0. O(members × sets).
+/// Counts the members of the union of `sets` without a table of them: a member counts in the first
+/// set that has it. Stops at `limit`, unless that is 0. O(members × sets).
 fn union_len(sets: &[&Set], limit: usize, hasher: &Hasher) -> usize {
     let mut len = sets.first().map_or(0, |set| set.len());
     for (at, set) in sets.iter().enumerate().skip(1) {
@@ -394,7 +396,7 @@ pub(super) static SINTERSTORE: Command = Command {
     run: sinterstore,
     ..Command::DEFAULT
 };
-/// Handles SINTERSTORE: replies with the number of members stored.
+/// Handles SINTERSTORE: replies with the number of members of the intersection, which is stored.
 fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let limits = set_limits(ctx);
@@ -455,7 +457,7 @@ pub(super) static SUNIONSTORE: Command = Command {
     run: sunionstore,
     ..SINTERSTORE
 };
-/// Handles SUNIONSTORE: replies with the number of members stored.
+/// Handles SUNIONSTORE: replies with the number of members of the union, which is stored.
 fn sunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let union = unite(ctx, keys(args, 2, args.len()), args);
@@ -484,7 +486,7 @@ pub(super) static SDIFFSTORE: Command = Command {
     run: sdiffstore,
     ..SINTERSTORE
 };
-/// Handles SDIFFSTORE: replies with the number of members stored.
+/// Handles SDIFFSTORE: replies with the number of members of the difference, which is stored.
 fn sdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let difference = subtract(ctx, keys(args, 2, args.len()), args);
@@ -497,7 +499,7 @@ mod tests {
     use crate::collection::harness_without_new;
     use crate::harness::Harness;
 
-    /// Returns the members of a reply, sorted.
+    /// Returns the members of a set in a reply, sorted.
     fn sorted(reply: &str) -> Vec<String> {
         let mut members: Vec<String> = reply
             .split('|')

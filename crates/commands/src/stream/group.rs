@@ -237,7 +237,7 @@ fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
 const KEY_REQUIRED: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may \
                             want to use the MKSTREAM option to create an empty stream automatically.";
 
-/// The event that any command raises when it creates a consumer.
+/// The keyspace event that any command raises when it creates a consumer of a group.
 const CREATE_CONSUMER_EVENT: &str = "xgroup-createconsumer";
 
 /// Returns the consumer group that argument 3 names, of the stream at the key in argument 2.
@@ -246,15 +246,16 @@ fn group_to_change<'c>(ctx: &'c mut Ctx<'_>, args: &Args<'_>) -> Result<&'c mut 
     stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))
 }
 
-/// The consumer that a command names.
+/// The consumer of a group that a command names.
 pub(super) struct NamedConsumer {
     pub(super) index: ConsumerIndex,
     /// True if the command created the consumer, or the holder of released entries became it.
     pub(super) is_new: bool,
 }
 
-/// Returns the consumer that a command names, and sets the time at which it was last seen to now.
-/// Creates a missing consumer, which raises an event. Returns `None` if there is no such group.
+/// Returns the consumer of a group that a command names, and sets the time at which it was last
+/// seen to now. Creates a missing consumer, which raises an event. Returns `None` if there is no
+/// such group.
 pub(super) fn named_consumer(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -346,7 +347,8 @@ mod tests {
         }
     }
 
-    /// Checks `entries-read` and `lag` of the first group of the stream `s` after each line.
+    /// Checks `entries-read` and `lag` of the first consumer group of the stream `s` after each
+    /// command line.
     fn check_lags(steps: &[(&str, &str, &str)]) {
         let mut db = Harness::new();
         for (line, read, lag) in steps {

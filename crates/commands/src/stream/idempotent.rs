@@ -24,13 +24,13 @@ use crate::record::RecordWriter;
 use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The beginning of the name in a note of a message.
+/// The beginning of the group name in an XACK that records the idempotent ID of a message.
 const MESSAGE_NOTE: &[u8] = b"\0idmp:";
-/// The beginning of the name in a note of the limits.
+/// The beginning of the group name in an XACK that records the limits of idempotent IDs.
 const LIMITS_NOTE: &[u8] = b"\0idmp-limits:";
 /// The accepted values of IDMP-DURATION, in seconds.
 const DURATIONS: RangeInclusive<i64> = 1..=86_400;
-/// The accepted values of IDMP-MAXSIZE.
+/// The accepted values of IDMP-MAXSIZE, the maximum number of idempotent IDs of a producer.
 const SIZES: RangeInclusive<i64> = 1..=10_000;
 
 pub(super) static XCFGSET: Command = Command {
@@ -107,7 +107,8 @@ pub(super) static XIDMPRECORD: Command = Command {
     run: xidmprecord,
     ..Command::DEFAULT
 };
-/// Handles XIDMPRECORD: replies with OK.
+/// Handles XIDMPRECORD: replies with OK after it has recorded a producer's idempotent ID for an
+/// entry.
 fn xidmprecord(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = now_ms(ctx);
     // Where a record is applied, an ID that had expired at the primary may still be present. It is
@@ -152,9 +153,9 @@ pub(super) fn now_ms(ctx: &Ctx<'_>) -> u64 {
 /// The idempotent ID that XADD gives to its entry.
 pub(super) struct IdempotentId<'a> {
     producer: &'a [u8],
-    /// The ID that the client sent; `None` for IDMPAUTO.
+    /// The idempotent ID that the client sent; `None` for IDMPAUTO.
     iid: Option<&'a [u8]>,
-    /// The ID computed from the fields and values, for IDMPAUTO.
+    /// The idempotent ID computed from the fields and values, for IDMPAUTO.
     computed: ComputedIid,
 }
 
@@ -162,7 +163,8 @@ pub(super) struct IdempotentId<'a> {
 type ComputedIid = [u8; 16];
 
 impl<'a> IdempotentId<'a> {
-    /// Parses IDMP or IDMPAUTO at argument `at`. Returns the index after it; `None` for another.
+    /// Parses IDMP or IDMPAUTO with its values at argument `at`. Returns the index after them;
+    /// `None` for another option.
     pub(super) fn parse_at(
         parsed: &mut Option<Self>,
         args: &Args<'a>,
@@ -190,21 +192,22 @@ impl<'a> IdempotentId<'a> {
         Ok(Some(at + words))
     }
 
-    /// Computes the ID for IDMPAUTO from the words of the entry, alternating fields and values.
+    /// Computes the idempotent ID for IDMPAUTO from the words of the entry, alternating fields and
+    /// values.
     pub(super) fn complete(&mut self, words: impl Iterator<Item = &'a [u8]>) {
         if self.iid.is_none() {
             self.computed = computed_iid(words);
         }
     }
 
-    /// Returns the message to note for the entry.
+    /// Returns the message (producer and idempotent ID) that the stream stores for the entry.
     pub(super) fn message(&self) -> Message<'_> {
         Message { producer: self.producer, iid: self.iid.unwrap_or(&self.computed) }
     }
 }
 
-/// Computes an idempotent ID that does not depend on the order of the fields. It is part of
-/// append-only files.
+/// Computes an idempotent ID from fields and values that does not depend on the order of the
+/// fields. It is part of append-only files.
 fn computed_iid<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> ComputedIid {
     let mut sum = 0_u128;
     while let (Some(field), Some(value)) = (words.next(), words.next()) {
@@ -216,15 +219,16 @@ fn computed_iid<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> ComputedIid {
     sum.to_le_bytes()
 }
 
-/// Writes the note of an entry's message, after the record of the entry.
+/// Records the idempotent ID of an entry's message as an XACK that other servers ignore (a note),
+/// after the record of the entry.
 pub(super) fn record_message(record: &mut RecordWriter<'_>, key: &[u8], message: Message<'_>, id: StreamId) {
     let len = message.producer.len().to_string();
     let note = [MESSAGE_NOTE, len.as_bytes(), b":", message.producer, message.iid].concat();
     record.command("XACK").words([key, &note]).id(id);
 }
 
-/// Applies an XACK that is a note. Returns false, with nothing done, for any other XACK and for the
-/// request of a client.
+/// Applies an XACK that is a note, that is, the record of an idempotent ID or of its limits.
+/// Returns false, with nothing done, for any other XACK and for the request of a client.
 pub(super) fn apply_note(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
     let name = args.get(2);
     if name.first() != Some(&0) || ctx.db.removes_due() {
@@ -248,14 +252,16 @@ pub(super) fn apply_note(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, Com
     Ok(true)
 }
 
-/// Splits the rest of a message's note into the producer and the idempotent ID.
+/// Splits the group name of a message's note, without its beginning, into the producer and the
+/// idempotent ID.
 fn message_parts(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = rest.iter().position(|&byte| byte == b':')?;
     let len = usize::try_from(stdx::number::parse_i64(&rest[..colon])?).ok()?;
     rest[colon + 1..].split_at_checked(len)
 }
 
-/// Parses the rest of a note of the limits.
+/// Parses the group name of a note of the limits, without its beginning: the seconds and the number
+/// of IDs of a producer.
 fn limits_parts(rest: &[u8]) -> Option<(u32, u32)> {
     let colon = rest.iter().position(|&byte| byte == b':')?;
     let number = |text: &[u8], range: &RangeInclusive<i64>| {
@@ -264,13 +270,14 @@ fn limits_parts(rest: &[u8]) -> Option<(u32, u32)> {
     Some((number(&rest[..colon], &DURATIONS)?, number(&rest[colon + 1..], &SIZES)?))
 }
 
-/// Returns the ID of the entry with this message, if the stream has one, and counts a duplicate.
+/// Returns the ID of the entry with this message, if the stream has stored the message, and counts
+/// a duplicate.
 pub(super) fn duplicate_of(stream: &mut Stream, message: Message<'_>, now_ms: u64) -> Option<StreamId> {
     stream.idempotence()?;
     stream.idempotence_mut().find_duplicate(message, now_ms)
 }
 
-/// Writes the facts of XINFO STREAM about idempotent IDs: six names and values.
+/// Writes the fields of XINFO STREAM about idempotent IDs: six names and values.
 pub(super) fn reply_facts(reply: &mut resp::Reply<'_>, all: &Idempotence) {
     let facts = [
         ("idmp-duration", u64::from(all.duration_s())),

@@ -115,8 +115,8 @@ fn reply_facts(reply: &mut Reply<'_>, stream: &Stream) {
     }
 }
 
-/// Writes a group with at most `count_max` of its pending entries, and at most `count_max` of each
-/// consumer.
+/// Writes a consumer group for XINFO STREAM FULL, with at most `count_max` of its pending entries,
+/// and at most `count_max` of each consumer.
 fn reply_group_in_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup, count_max: usize) {
     reply.map(7);
     reply.bulk(b"name");
@@ -158,8 +158,8 @@ fn reply_group_in_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerG
     }
 }
 
-/// Writes the progress of a group: the names and values of its last delivered ID, entries read and
-/// lag.
+/// Writes the progress of a consumer group: the names and values of its last delivered ID, entries
+/// read and lag.
 fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup) {
     let reply_number = |reply: &mut Reply<'_>, number: Option<i64>| match number {
         Some(number) => reply.integer(number),

@@ -53,8 +53,8 @@ fn xnack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Releases pending entries, and counts and records the changes. Returns the IDs of the released
-/// entries, in the order of `ids`.
+/// Releases pending entries of a consumer group, and counts and records the changes. Returns the
+/// IDs of the released entries, in the order of `ids`.
 pub(super) fn release_entries(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -88,11 +88,12 @@ struct ReleaseRequest {
     release: Release,
 }
 
-/// The number of deliveries of an entry that no consumer can process.
+/// The number of deliveries that XNACK sets for an entry that no consumer can process.
 const FATAL_DELIVERIES: u64 = i64::MAX as u64;
 
 impl ReleaseRequest {
-    /// Parses the arguments after the group. All IDs are parsed before an entry is released.
+    /// Parses the arguments of XNACK after the group. All IDs are parsed before an entry is
+    /// released.
     fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
         let modes = [
             ("SILENT", ReleasedDeliveries::Decrement),

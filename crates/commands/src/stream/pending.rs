@@ -117,7 +117,7 @@ struct PendingQuery<'a> {
 }
 
 impl<'a> PendingQuery<'a> {
-    /// Parses the arguments. Returns `None` for the short form.
+    /// Parses the arguments of XPENDING. Returns `None` for the short form.
     fn parse(args: &Args<'a>) -> Result<Option<Self>, CommandError> {
         match args.len() {
             3 => return Ok(None),
@@ -158,8 +158,8 @@ fn reply_pending_summary(reply: &mut Reply<'_>, group: &ConsumerGroup) {
     }
 }
 
-/// Replies with the entries of `pending` that the query selects. `pending` must begin at the first
-/// ID of the query.
+/// Replies with the pending entries that the XPENDING query selects. `pending` must begin at the
+/// first ID of the query.
 fn reply_pending<'p>(
     reply: &mut Reply<'_>,
     group: &ConsumerGroup,
@@ -260,7 +260,7 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Releases the entries of a claim that is the record of XNACK. Replies with their IDs.
+/// Releases the entries of an XCLAIM that was recorded in place of XNACK. Replies with their IDs.
 fn release_again(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &ClaimRequest) -> Result<(), CommandError> {
     let deliveries = ReleasedDeliveries::Set(request.deliveries.unwrap_or(0));
     let release = Release { deliveries, force: request.force };
@@ -273,14 +273,14 @@ fn release_again(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &ClaimRequest) -> 
 /// The content of the reply of XCLAIM and XAUTOCLAIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClaimReply {
-    /// The claimed entries.
+    /// The reply has the claimed entries with their fields and values.
     Entries,
-    /// Only the IDs of the claimed entries: JUSTID.
+    /// The reply has only the IDs of the claimed entries: JUSTID.
     Ids,
 }
 
 impl ClaimReply {
-    /// Writes a claimed entry, or only its ID with JUSTID. The entry must exist.
+    /// Writes a claimed entry to the reply, or only its ID with JUSTID. The entry must exist.
     fn write(self, reply: &mut Reply<'_>, stream: &Stream, id: StreamId) {
         match stream.entry(id).filter(|_| self == Self::Entries) {
             Some(entry) => reply_entry(reply, entry),
@@ -303,7 +303,7 @@ struct ClaimRequest {
     min_idle_ms: i64,
     ids: Vec<StreamId>,
     delivered_ms: i64,
-    /// True if TIME set `delivered_ms`.
+    /// True if the option TIME has set `delivered_ms`.
     has_time: bool,
     deliveries: Option<u64>,
     force: bool,
@@ -362,8 +362,8 @@ impl ClaimRequest {
         Ok(request)
     }
 
-    /// Returns true if the claim is the record of XNACK: it is for the consumer with the empty
-    /// name, with TIME 0.
+    /// Returns true if the XCLAIM was recorded in place of XNACK: it is for the consumer with the
+    /// empty name, with TIME 0.
     fn is_release(&self, args: &Args<'_>) -> bool {
         let is_for_nobody = args.get(3).is_empty() && self.has_time && self.delivered_ms == 0;
         is_for_nobody && self.force && self.reply == ClaimReply::Ids && self.deliveries.is_some()

@@ -96,8 +96,8 @@ fn xrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Parses the lower end of a range: an ID, or `-` for the lowest. An ID without sequence number
-/// means the first one of that millisecond. After `(` the ID itself is excluded.
+/// Parses the lower end of a range of stream entries: an ID, or `-` for the lowest. An ID without
+/// sequence number means the first one of that millisecond. After `(` the ID itself is excluded.
 pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
@@ -108,8 +108,8 @@ pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Parses the upper end of a range: an ID, or `+` for the highest. An ID without sequence number
-/// means the last one of that millisecond. After `(` the ID itself is excluded.
+/// Parses the upper end of a range of stream entries: an ID, or `+` for the highest. An ID without
+/// sequence number means the last one of that millisecond. After `(` the ID itself is excluded.
 pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
@@ -120,7 +120,8 @@ pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Parses COUNT after a range. A negative count counts as 0; without COUNT there is no limit.
+/// Parses the option COUNT of XRANGE and XREVRANGE. A negative count counts as 0; without COUNT
+/// there is no limit.
 fn count_option(args: &Args<'_>) -> Result<usize, CommandError> {
     let mut count = usize::MAX;
     let mut at = 4;
@@ -186,8 +187,8 @@ fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The reply of several streams: pairs of a key and its entries, a map in RESP3. The reply is null
-/// if no stream has entries.
+/// The reply of XREAD and XREADGROUP: pairs of a key and the stream's entries, a map in RESP3. The
+/// reply is null if no stream has entries.
 struct ServedStreams {
     mark: resp::Mark,
     begun: resp::Deferred,
@@ -199,8 +200,8 @@ impl ServedStreams {
         Self { mark: reply.mark(), begun: reply.begin_array(), count: 0 }
     }
 
-    /// Begins the part of the reply for the next stream and writes its key. The caller must then
-    /// write the stream's entries.
+    /// Begins the next stream in the reply and writes its key. The caller must then write the
+    /// stream's entries.
     fn next(&mut self, reply: &mut Reply<'_>, key: &[u8]) {
         self.count += 1;
         if reply.protocol() == Protocol::Resp2 {
@@ -326,7 +327,7 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 /// The entries of a stream that a consumer requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// `>`: entries that were not yet delivered to the group.
+    /// `>`: entries that were not yet delivered to the consumer group.
     New,
     /// The consumer's pending entries above an ID.
     PendingAfter(StreamId),
@@ -371,16 +372,16 @@ fn id_to_read_after(stream: Option<&Stream>, text: &[u8]) -> Result<StreamId, Co
 const ONLY_IN_GROUPS: &str = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
                               <group> <consumer> option.";
 
-/// The reading command, which determines the allowed options.
+/// The reading command, XREAD or XREADGROUP, which determines the allowed options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
-    /// XREAD.
+    /// The command XREAD, which reads without a consumer group.
     Anyone,
-    /// XREADGROUP.
+    /// The command XREADGROUP, which reads for a consumer of a group.
     Group,
 }
 
-/// The option GROUP with its values.
+/// The option GROUP of XREADGROUP with the names of the group and the consumer.
 #[derive(Clone, Copy)]
 struct GroupOption<'a> {
     group: &'a [u8],
@@ -396,13 +397,14 @@ enum ReadOption {
     Count,
     Group,
     NoAck,
-    /// STREAMS: the rest is keys and their IDs.
+    /// The word STREAMS: the other arguments are keys and, after them, their IDs.
     Streams,
     Unknown,
 }
 
 impl ReadOption {
-    /// Returns the option at argument `at`, and the index after the option and its values.
+    /// Returns the option of XREAD or XREADGROUP at argument `at`, and the index after the option
+    /// and its values.
     fn at(args: &Args<'_>, at: usize) -> (Self, usize) {
         let has_value = at + 1 < args.len();
         match () {
@@ -430,9 +432,9 @@ fn find_streams(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
 
 /// A parsed request of XREAD or XREADGROUP.
 struct ReadRequest<'a> {
-    /// The maximum number of entries per stream.
+    /// The maximum number of entries to read from each stream (COUNT).
     count: usize,
-    /// The index of the argument that is the first key.
+    /// The index of the argument that is the first key, after STREAMS.
     keys_at: usize,
     stream_count: usize,
     group: Option<GroupOption<'a>>,
@@ -469,8 +471,8 @@ impl<'a> ReadRequest<'a> {
         Err(CommandError::Syntax)
     }
 
-    /// Sets the index of the first key and the number of streams. Fails if the number of arguments
-    /// from `keys_at` on is odd, because each key needs an ID.
+    /// Completes the request with the index of the first key and the number of streams. Fails if
+    /// the number of arguments from `keys_at` on is odd, because each key needs an ID.
     fn finish(self, args: &Args<'_>, keys_at: usize, reader: Reader) -> Result<Self, CommandError> {
         let words = args.len() - keys_at;
         if !words.is_multiple_of(2) {
@@ -483,13 +485,14 @@ impl<'a> ReadRequest<'a> {
         Ok(Self { count, keys_at, stream_count: words / 2, ..self })
     }
 
-    /// Returns the argument indexes of each stream's key and ID.
+    /// Returns the argument indexes of each requested stream's key and ID.
     fn streams(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (keys_at, count) = (self.keys_at, self.stream_count);
         (keys_at..keys_at + count).map(move |key_at| (key_at, key_at + count))
     }
 
-    /// Returns the keys, each with the type that the client waits for.
+    /// Returns the keys of the requested streams, each with the type of change that the blocked
+    /// client waits for.
     fn awaited(&self, args: &Args<'_>, awaited: Awaited) -> Vec<BlockingKey> {
         self.streams().map(|(key_at, _)| BlockingKey::new(args.key(key_at), awaited)).collect()
     }
@@ -504,7 +507,7 @@ const GROUP_IN_XREAD: &str =
 const NOACK_IN_XREAD: &str =
     "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.";
 
-/// Returns the timeout of BLOCK in milliseconds; `None` is no timeout.
+/// Returns the timeout of the option BLOCK in milliseconds; `None` is no timeout.
 fn block_timeout(ctx: &Ctx<'_>, args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
     let timeout = timeout_ms(args, index)?;
     let now_ms = ctx.db.now_ms();

@@ -11,11 +11,12 @@ use crate::record::RecordWriter;
 /// The changes that a command made to a consumer and to the entries of a group.
 #[derive(Default)]
 pub(super) struct GroupChanges {
-    /// True if the command created the consumer.
+    /// True if the command created the consumer of the group.
     pub(super) new_consumer: bool,
-    /// The entries that are now pending for the consumer.
+    /// The entries that are now pending for the command's consumer.
     pub(super) claimed: Vec<StreamId>,
-    /// The entries that are no longer pending, because they had been deleted from the stream.
+    /// The entries that are no longer pending in the group, because they had been deleted from the
+    /// stream.
     pub(super) gone: Vec<StreamId>,
     /// True if XGROUP SETID must be recorded, because the group's last delivered ID or its count of
     /// entries read changed. False if only a claim changed the ID: the record of the claim sets it.
@@ -30,7 +31,7 @@ pub(super) struct GroupNames<'n> {
 }
 
 impl GroupChanges {
-    /// Writes commands that lead to the present state of the group and its consumer in `stream`.
+    /// Records commands that lead to the present state of the group and its consumer in `stream`.
     pub(super) fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, names: &GroupNames<'_>) {
         let Some(group) = stream.group(names.group) else { return };
         // A claim creates its consumer, unless it may be read as the record of XNACK.
@@ -65,21 +66,21 @@ const RECORDED_IDS_MAX: usize = 1024;
 /// Valkey has none.
 #[derive(Default)]
 pub(super) struct RemovedEntries {
-    /// The acknowledged entries, each with the index of its group.
+    /// The entries that the command acknowledged, each with the index of its consumer group.
     pub(super) acknowledged: Vec<(usize, StreamId)>,
-    /// The removed entries.
+    /// The entries that the command removed from the stream.
     pub(super) removed: Vec<StreamId>,
 }
 
 impl RemovedEntries {
-    /// Notes the groups in which the entry `id` is pending. Must be called before the entry is
-    /// removed from these groups. O(groups log n).
+    /// Stores the consumer groups in which the entry `id` is pending, for the record. Must be
+    /// called before the entry is removed from these groups. O(groups log n).
     pub(super) fn note_pending(&mut self, stream: &Stream, id: StreamId) {
         let pending = stream.groups().enumerate().filter(|(_, group)| group.is_pending(id));
         self.acknowledged.extend(pending.map(|(number, _)| (number, id)));
     }
 
-    /// Writes one XACK for each group, then XDEL.
+    /// Records one XACK for each consumer group, then XDEL.
     pub(super) fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, key: &[u8]) {
         for (number, group) in stream.groups().enumerate() {
             let mut ids = self.acknowledged.iter().filter(|(of, _)| *of == number).peekable();
@@ -95,8 +96,8 @@ impl RemovedEntries {
     }
 }
 
-/// Writes a claim of an entry in its present pending state, except the value of LASTID, which the
-/// caller appends.
+/// Records an XCLAIM of an entry in its present pending state, except the value of LASTID, which
+/// the caller appends.
 fn record_claim(record: &mut RecordWriter<'_>, group: &ConsumerGroup, names: &GroupNames<'_>, id: StreamId) {
     let pending = group.pending(id).expect("it was claimed just now");
     record.command("XCLAIM").words([names.key, names.group, names.consumer, b"0"]).id(id);

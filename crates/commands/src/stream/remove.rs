@@ -60,7 +60,7 @@ pub(super) static XDELEX: Command = Command {
     ..Command::DEFAULT
 };
 /// Handles XDELEX: replies for each ID with 1 if its entry was removed, -1 if there was none, 2 if
-/// a group still needs it.
+/// a consumer group still needs it.
 fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let exists = ctx.db.write::<Stream>(key)?.is_some();
@@ -109,7 +109,7 @@ pub(super) static XACKDEL: Command = Command {
     ..Command::DEFAULT
 };
 /// Handles XACKDEL: replies for each ID with -1 if its entry was not pending in the group.
-/// Otherwise replies with 2 if another group still needs the entry, else with 1.
+/// Otherwise replies with 2 if another consumer group still needs the entry, else with 1.
 fn xackdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let group = args.get(2);
@@ -211,8 +211,8 @@ impl RemoveRequest {
         Ok(Self { references: references.unwrap_or_default(), ids_at, id_count })
     }
 
-    /// Parses all IDs before an entry is removed, so that an invalid ID leaves the stream
-    /// unchanged.
+    /// Parses all IDs of the request before an entry is removed, so that an invalid ID leaves the
+    /// stream unchanged.
     fn ids(&self, args: &Args<'_>) -> Result<Vec<StreamId>, CommandError> {
         args.from(self.ids_at).take(self.id_count).map(|text| parse_id(text, 0)).collect()
     }
@@ -250,7 +250,8 @@ mod tests {
         ]);
     }
 
-    /// Creates a stream with three entries; `g` has read two and `h` one.
+    /// Creates a stream with three entries; the consumer group `g` has read two of them and `h`
+    /// one.
     fn harness() -> Harness {
         let mut db = Harness::new();
         for line in [

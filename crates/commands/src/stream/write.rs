@@ -287,7 +287,7 @@ const BELOW_TOP_ITEM: &str = "ERR The ID specified in XSETID is smaller than the
 const FEWER_ADDED_THAN_PRESENT: &str =
     "ERR The entries_added specified in XSETID is smaller than the target stream length";
 
-/// Returns the limits of a stream's nodes.
+/// Returns the limits of a stream's nodes (entries, bytes) from the configuration.
 #[inline]
 fn limits(ctx: &Ctx<'_>) -> StreamLimits {
     StreamLimits {
@@ -296,7 +296,7 @@ fn limits(ctx: &Ctx<'_>) -> StreamLimits {
     }
 }
 
-/// Trims the stream and returns what was removed. Many removed entries are lazy freed.
+/// Trims the stream and returns the removed entries. Many removed entries are lazy freed.
 fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> StreamTrimmed {
     let mut trimmed = stream.trim(trim.keep, trim.effort, trim.references);
     if let Some(leftovers) = trimmed.leftovers.take() {
@@ -319,20 +319,21 @@ struct AddRequest<'a> {
     trim: Option<Trim>,
     /// True if KEEPREF, DELREF or ACKED is given, with or without a trim.
     names_references: bool,
-    /// The index of the argument that is the first field.
+    /// The index of the argument that is the first field of the new entry.
     fields_at: usize,
 }
 
 impl<'a> AddRequest<'a> {
-    /// Returns true if the request leads to the same entry and the same trim on every copy of the
-    /// stream.
+    /// Returns true if the XADD request leads to the same entry and the same trim on every copy of
+    /// the stream.
     fn is_exact(&self) -> bool {
         matches!(self.id, NewId::Given(_))
             && !self.names_references
             && !self.trim.is_some_and(|trim| trim.is_approximate())
     }
 
-    /// Records the request with the ID of its entry, and with an exact form of its trim.
+    /// Records the XADD request with the ID of its entry, and with an exact trim in place of an
+    /// approximate one.
     fn record(
         &self,
         record: &mut RecordWriter<'_>,
@@ -411,7 +412,7 @@ const REFERENCES: Arg = Arg::one_of(
 )
 .optional();
 
-/// The forms with KEEPREF, DELREF or ACKED. Trims are recorded without these words.
+/// The command forms with KEEPREF, DELREF or ACKED. Trims are recorded without these words.
 const REFERENCE_FORMS: &[RecordedForm] =
     &[RecordedForm::replaced("KEEPREF"), RecordedForm::replaced("DELREF"), RecordedForm::replaced("ACKED")];
 
@@ -424,18 +425,19 @@ struct Trim {
 }
 
 impl Trim {
-    /// Returns true if the trim removes only whole nodes (`~`), so that its result depends on their
-    /// sizes.
+    /// Returns true if the trim removes only whole nodes of the stream (`~`), so that its result
+    /// depends on their sizes.
     fn is_approximate(&self) -> bool {
         matches!(self.effort, TrimEffort::WholeNodes { .. })
     }
 
-    /// Returns true if the result depends on the stream's nodes or on its consumer groups.
+    /// Returns true if the result of the trim depends on the stream's nodes or on its consumer
+    /// groups.
     fn depends_on_stream(&self) -> bool {
         self.is_approximate() || self.references == References::Acknowledged
     }
 
-    /// Writes the options of an exact trim, without regard to references, that leaves the same
+    /// Records the options of an exact trim, without regard to references, that leaves the same
     /// entries as this trim did. The recorded trim also leaves the entries that this trim removed
     /// after an entry that it kept.
     fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, trimmed: &StreamTrimmed) {
@@ -474,8 +476,8 @@ const ENTRIES_TRIMMED_DEFAULT: usize = 10_000;
 const ENTRIES_TRIMMED_MAX: usize = 1_000_000;
 
 impl TrimOptions {
-    /// Parses the trimming option at argument `at`, if there is one, and returns the index after
-    /// it.
+    /// Parses the trimming option (MAXLEN, MINID, LIMIT) at argument `at`, if there is one, and
+    /// returns the index after it.
     fn parse_at(&mut self, args: &Args<'_>, at: usize) -> Result<Option<usize>, CommandError> {
         let has_value = at + 1 < args.len();
         if has_value && args.is(at, "MAXLEN") {
@@ -501,7 +503,8 @@ impl TrimOptions {
         }
     }
 
-    /// Parses `=` or `~` at argument `at`, if present, and returns the index of the threshold.
+    /// Parses `=` or `~` of MAXLEN or MINID at argument `at`, if present, and returns the index of
+    /// the threshold that follows.
     fn parse_operator(&mut self, args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
         if self.keep.is_some() {
             let both = "ERR syntax error, MAXLEN and MINID options at the same time are not compatible";

@@ -19,7 +19,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 /// The number of hexadecimal digits of a digest.
 const DIGEST_LEN: usize = 16;
 
-/// Returns true if `condition` holds for the value at `key`.
+/// Returns true if `condition` (IFEQ or another) holds for the value at `key`.
 pub(super) fn condition_holds(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -42,8 +42,8 @@ fn has_text(ctx: &mut Ctx<'_>, key: Key<'_>, text: &[u8]) -> Result<Option<bool>
     Ok(string.map(|string| string.bytes(&mut IntText::new()) == text))
 }
 
-/// Returns true if the string at `key` has this digest. Returns `None` if the key is missing; the
-/// digest is then not checked.
+/// Returns true if the string at `key` has the digest `digest`. Returns `None` if the key is
+/// missing; the digest is then not checked.
 fn has_digest(ctx: &mut Ctx<'_>, key: Key<'_>, digest: &[u8]) -> Result<Option<bool>, CommandError> {
     let Some(string) = ctx.db.string_to_write(key)? else { return Ok(None) };
     // Only the length is checked: a text with other characters equals no digest.
@@ -72,7 +72,8 @@ pub(super) static DIGEST: Command = Command {
     run: digest,
     ..Command::DEFAULT
 };
-/// Handles DIGEST: replies with sixteen hexadecimal digits, or null if the key is missing.
+/// Handles DIGEST: replies with the string's digest of sixteen hexadecimal digits, or null if the
+/// key is missing.
 fn digest(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     match ctx.db.string(args.key(1))? {
         Some(string) => {

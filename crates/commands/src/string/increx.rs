@@ -25,11 +25,12 @@ struct Request<'a> {
     upper: Option<&'a [u8]>,
     saturates: Option<()>,
     lifetime: Option<Lifetime<'a>>,
-    /// Present if the expiry is set only on a key that has none (ENX).
+    /// The option ENX: `Some` if the expiry is set only on a key that has none.
     only_new: Option<()>,
 }
 
-/// Sets `option` to `value`. Fails if the option was given before or if its value is missing.
+/// Sets an option of INCREX to `value`. Fails if the option was given before or if its value is
+/// missing.
 fn once<T>(option: &mut Option<T>, value: Option<T>) -> Result<(), CommandError> {
     if option.is_some() || value.is_none() {
         return Err(CommandError::Syntax);
@@ -66,7 +67,8 @@ impl<'a> Request<'a> {
 struct Sum<T> {
     value: T,
     applied: T,
-    /// True if the value is stored. False if the sum is out of bounds and SATURATE is not given.
+    /// True if the new number is stored. False if the sum is out of bounds and SATURATE is not
+    /// given.
     accepted: bool,
 }
 

@@ -124,7 +124,7 @@ impl Options {
     }
 }
 
-/// Returns the length of the longest common subsequence. O(n·m) time, O(m) memory.
+/// Returns the length of the longest common subsequence of `a` and `b`. O(n·m) time, O(m) memory.
 fn length(a: &[u8], b: &[u8]) -> u32 {
     let mut row = vec![0; b.len() + 1];
     let mut above = row.clone();
@@ -135,8 +135,8 @@ fn length(a: &[u8], b: &[u8]) -> u32 {
     row[b.len()]
 }
 
-/// Fills row `i + 1` of the table from row `i`, which is `above`. `byte` is the byte of `a` at
-/// index `i`.
+/// Fills row `i + 1` of the table of lengths from row `i`, which is `above`. `byte` is the byte of
+/// `a` at index `i`.
 fn fill_row(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     for (j, &other) in b.iter().enumerate() {
         row[j + 1] = if byte == other { above[j] + 1 } else { row[j].max(above[j + 1]) };
@@ -150,7 +150,7 @@ struct Table {
     width: usize,
 }
 
-/// A run of bytes that are the same in both strings, at index `a` of the first and index `b` of the
+/// A run of bytes that both strings of LCS have, at index `a` of the first and index `b` of the
 /// second.
 #[derive(Clone, Copy)]
 struct Match {
@@ -178,8 +178,8 @@ impl Table {
         self.cells[self.cells.len() - 1]
     }
 
-    /// Returns the parts of the subsequence, from the end. A part is a longest run of adjacent
-    /// bytes in both strings.
+    /// Returns the matches of the longest common subsequence, from the end. A match is a longest
+    /// run of bytes that are adjacent in both strings.
     fn matches<'t>(&'t self, a: &'t [u8], b: &'t [u8]) -> impl Iterator<Item = Match> + 't {
         let (mut i, mut j) = (a.len(), b.len());
         std::iter::from_fn(move || {
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(db.line("LCS a c LEN"), line);
     }
 
-    /// Returns the length of the subsequence by its definition: tries all possibilities. Takes
-    /// exponential time.
+    /// Returns the length of the longest common subsequence by its definition: tries all
+    /// possibilities. Takes exponential time.
     fn naive(a: &[u8], b: &[u8]) -> u32 {
         match (a, b) {
             ([x, a_rest @ ..], [y, b_rest @ ..]) if x == y => 1 + naive(a_rest, b_rest),

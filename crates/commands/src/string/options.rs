@@ -12,7 +12,7 @@ use crate::error::CommandError;
 pub(super) struct Options<'a> {
     pub(super) condition: Condition<'a>,
     pub(super) lifetime: Lifetime<'a>,
-    /// True if the reply is the key's old value (GET).
+    /// True if the option GET is given: the reply is the key's old value.
     pub(super) get: bool,
 }
 
@@ -20,9 +20,9 @@ pub(super) struct Options<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
     None,
-    /// NX: the key is missing.
+    /// NX: the command writes only if the key is missing.
     Absent,
-    /// XX: the key exists.
+    /// XX: the command writes only if the key exists.
     Present,
     /// IFEQ: the string at the key equals this text.
     Equal(&'a [u8]),
@@ -37,7 +37,7 @@ pub(super) enum Condition<'a> {
 /// The requested expiry. Numbers are parsed later, at the point where Redis reports their errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifetime<'a> {
-    /// No expiry option was given.
+    /// No expiry option was given: the command's own rule applies.
     Default,
     /// KEEPTTL: the key keeps its expiry.
     Keep,
@@ -94,7 +94,8 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Returns the change to the key's expiry. An error names `command`.
+    /// Returns the change to the key's expiry that the options request. The error text for an
+    /// invalid time names `command`.
     pub(super) fn expiry(&self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
         self.lifetime.expiry(command, now_ms)
     }
@@ -138,7 +139,7 @@ impl<'a> Lifetime<'a> {
     }
 
     /// Returns the change to the key's expiry. Checks that times are positive and that the sum with
-    /// `now_ms` does not overflow. An error names `command`.
+    /// `now_ms` does not overflow. The error text for an invalid time names `command`.
     pub(super) fn expiry(self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
         let (text, unit_ms, from_ms) = match self {
             Lifetime::Default | Lifetime::Persist => return Ok(Expiry::Clear),

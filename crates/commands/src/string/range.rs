@@ -50,8 +50,8 @@ fn len_to_change(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<Option<usize>, Comma
     Ok(ctx.db.string_to_write(key)?.map(|string| string.len()))
 }
 
-/// Returns the end of `more` bytes that begin at offset `at` of a string. Fails if the end is after
-/// `proto-max-bulk-len` bytes.
+/// Returns the offset after `more` bytes that begin at offset `at` of a string. Fails if the end is
+/// after `proto-max-bulk-len` bytes.
 fn check_len(ctx: &Ctx<'_>, at: usize, more: usize) -> Result<usize, CommandError> {
     let len = at.checked_add(more).filter(|&len| len as u64 <= ctx.limits.string_len_bytes_max);
     len.ok_or(CommandError::StringTooLong)
@@ -96,7 +96,7 @@ fn getrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A part of a stored string, which an unsent reply shares with the key.
+/// A part of a stored string that an unsent reply shares with the key, without a copy.
 struct SharedPart {
     blob: Blob,
     range: Range<usize>,

@@ -1,4 +1,4 @@
-//! VADD.
+//! The command VADD, which adds an element to a vector set.
 
 use keyspace::{Expiry, NewAttributes, Object, VectorSet};
 use structures::vector::{
@@ -13,10 +13,10 @@ use crate::error::CommandError;
 use crate::record::forms::{KnownSince, RecordedForm};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The largest number of candidates for the links of an element.
+/// The largest number of candidates (EF) for the links of a new element.
 const EF_MAX: i64 = 1_000_000;
 
-/// The largest number of values of a projection's matrix.
+/// The largest number of values of the matrix that projects vectors (REDUCE).
 const PROJECTION_VALUES_MAX: usize = 1 << 24;
 
 pub(super) static VADD: Command = Command {
@@ -77,7 +77,7 @@ fn vadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A parsed request.
+/// A parsed request of VADD.
 struct Request<'a> {
     /// The number of dimensions to which the vector is reduced (REDUCE).
     reduced_dim: Option<usize>,
@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Parses the option at argument `at`. Returns the number of its words.
+    /// Parses the option of VADD at argument `at`. Returns the number of the option's words.
     fn parse_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
         let has_value = at + 1 < args.len();
         let number = |limits: std::ops::RangeInclusive<i64>, error: &'static str| {
@@ -146,7 +146,7 @@ impl<'a> Request<'a> {
         Ok(2)
     }
 
-    /// Checks that the element can be added to an existing set.
+    /// Checks that the request's element can be added to an existing vector set.
     fn check(&self, set: &VectorSet) -> Result<(), CommandError> {
         let Config { quantization, m, .. } = set.index().config();
         if self.quantization != quantization {
@@ -170,7 +170,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Creates the set for its first element.
+    /// Creates the vector set for its first element.
     fn new_set(&self, rng: &mut fastrand::Rng) -> Result<VectorSet, CommandError> {
         let from = self.vector.len();
         if self.reduced_dim.is_some_and(|to| from * to > PROJECTION_VALUES_MAX) {

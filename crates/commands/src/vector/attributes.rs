@@ -9,34 +9,35 @@
 //! A field without a value for expressions counts as missing: an object, an array that contains an
 //! object, or a damaged value.
 
-/// A value in an expression, borrowed from the expression or from the attributes of an element.
+/// A value in a filter expression, borrowed from the expression or from the attributes of an
+/// element.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// A number. Booleans are 1 and 0.
+    /// A number in a filter expression. Booleans are 1 and 0.
     Number(f64),
-    /// A string.
+    /// A string in a filter expression.
     Text(Text<'a>),
     /// An array of the attributes: the JSON text between its brackets, which is valid.
     Array(&'a [u8]),
-    /// A list of the expression.
+    /// A list that the filter expression contains.
     List(&'a [Literal<'a>]),
-    /// JSON's null.
+    /// The value null of JSON.
     Null,
 }
 
-/// An element of a list in an expression.
+/// An element of a list in a filter expression.
 #[derive(Clone, Copy, Debug)]
 pub enum Literal<'a> {
-    /// A number.
+    /// An element of a list that is a number.
     Number(f64),
-    /// A string.
+    /// An element of a list that is a string.
     Text(&'a [u8]),
 }
 
-/// A string in an expression.
+/// A string in a filter expression or in the attributes of an element.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
-    /// The bytes between the quotes.
+    /// The bytes of the string between its quotes.
     raw: &'a [u8],
     /// True if backslashes in `raw` begin escape sequences. A string of an expression has none.
     escaped: bool,
@@ -123,7 +124,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value as a number: a string as the number that it is, else 0.
+    /// Returns the value as a number: a string that is a number as this number, any other value as
+    /// 0.
     pub fn number(self) -> f64 {
         match self {
             Value::Number(number) => number,
@@ -132,8 +134,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns true if the value counts as true: a number other than 0, a string with bytes, or any
-    /// array.
+    /// Returns true if the value counts as true in a filter expression: a number other than 0, a
+    /// string with bytes, or any array.
     pub fn is_true(self) -> bool {
         match self {
             Value::Number(number) => number != 0.0,
@@ -154,7 +156,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns true if the value equals an element of `list`. A value that is no list has none.
+    /// Returns true if the value equals an element of `list`, which is a list or an array. A `list`
+    /// of another type has no elements.
     pub fn is_in(self, list: Value<'_>) -> bool {
         match list {
             Value::List(literals) => literals.iter().any(|&literal| self.equals(literal.into())),
@@ -197,7 +200,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// A position in a JSON text.
+/// A position in the JSON text of an element's attributes.
 struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -212,12 +215,12 @@ impl<'a> Scan<'a> {
         self.run(is_space);
     }
 
-    /// Skips `byte`; `None` if another byte is next.
+    /// Skips `byte` at the present position of the JSON text; `None` if another byte is next.
     fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// Returns the bytes from here on that are of a kind, and skips them.
+    /// Returns the next bytes of the JSON text that are of a kind, and skips them.
     fn run(&mut self, is_of_kind: impl Fn(u8) -> bool) -> &'a [u8] {
         let rest = &self.bytes[self.at..];
         let len = rest.iter().position(|&byte| !is_of_kind(byte)).unwrap_or(rest.len());
@@ -225,12 +228,13 @@ impl<'a> Scan<'a> {
         &rest[..len]
     }
 
-    /// Parses the value that begins here and skips it; `None` for an object or a damaged value.
+    /// Parses the JSON value that begins at the present position and skips it; `None` for an object
+    /// or a damaged value.
     fn value(&mut self) -> Option<Value<'a>> {
         if self.peek()? == b'[' { self.array() } else { self.scalar() }
     }
 
-    /// Parses the string, number, boolean or null that begins here.
+    /// Parses the JSON string, number, boolean or null that begins at the present position.
     fn scalar(&mut self) -> Option<Value<'a>> {
         match self.peek()? {
             b'"' => self.string().map(Value::Text),
@@ -261,15 +265,15 @@ impl<'a> Scan<'a> {
         Some(Text { raw, escaped })
     }
 
-    /// Skips `word` if it is next and ends there.
+    /// Skips `word` if it is next in the JSON text and ends there; else returns `None`.
     fn word(&mut self, word: &[u8]) -> Option<()> {
         let rest = self.bytes[self.at..].strip_prefix(word)?;
         let ends = rest.first().is_none_or(|&byte| is_space(byte) || matches!(byte, b',' | b'}' | b']'));
         ends.then(|| self.at += word.len())
     }
 
-    /// Parses the array that begins here. Nested arrays need no recursion, because only their
-    /// validity and their end are of interest.
+    /// Parses the JSON array that begins at the present position. Nested arrays need no recursion,
+    /// because only their validity and their end are of interest.
     fn array(&mut self) -> Option<Value<'a>> {
         self.take(b'[')?;
         let (start, mut depth, mut is_at_start) = (self.at, 1_usize, true);
@@ -301,7 +305,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Skips the value that begins here. It may be damaged inside.
+    /// Skips the JSON value that begins at the present position. It may be damaged inside.
     fn skip_value(&mut self) -> Option<()> {
         match self.peek()? {
             b'"' => self.string().map(|_| ()),
@@ -314,8 +318,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Skips to the end of the object or array that begins here. Only its own kind of brackets is
-    /// counted.
+    /// Skips to the end of the JSON object or array that begins at the present position. Only its
+    /// own kind of brackets is counted.
     fn skip_nested(&mut self, open: u8, close: u8) -> Option<()> {
         let mut depth = 0_usize;
         loop {

@@ -29,19 +29,20 @@ use smallvec::SmallVec;
 use super::attributes::{Literal, Text, Value, is_space, number_of};
 use crate::error::{CommandError, quotable};
 
-/// The length in bytes of the longest expression.
+/// The length in bytes of the longest accepted filter expression.
 pub const EXPRESSION_LEN_MAX: usize = 1 << 20;
 
-/// A parsed expression.
+/// A parsed filter expression of VSIM.
 #[derive(Debug)]
 pub struct Filter<'e> {
     /// The expression in postfix order. Every operator has its operands, and one value is left.
     steps: Vec<Step<'e>>,
-    /// The elements of all lists.
+    /// The elements of all lists in the filter expression.
     literals: Vec<Literal<'e>>,
 }
 
-/// A step of the evaluation: it pushes a value, or replaces the top values by a result.
+/// A step in the evaluation of a filter expression: it pushes a value, or replaces the top values
+/// by a result.
 #[derive(Clone, Copy, Debug)]
 enum Step<'e> {
     Number(f64),
@@ -72,7 +73,7 @@ enum Operator {
     Not,
 }
 
-/// A word of an expression that is not an operand.
+/// A word of a filter expression that is not an operand: an operator or a bracket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Open,
@@ -80,7 +81,8 @@ enum Word {
     Apply(Operator),
 }
 
-/// The words of expressions. A word precedes those that it begins with.
+/// The operators and brackets of filter expressions. A longer word precedes the words with which it
+/// begins: `**` precedes `*`.
 const WORDS: [(&[u8], Word); 21] = {
     use Operator::*;
     [
@@ -109,7 +111,8 @@ const WORDS: [(&[u8], Word); 21] = {
 };
 
 impl Operator {
-    /// Returns the rank: an operator binds its operands before those of lower ranks.
+    /// Returns the precedence: an operator with a higher one takes its operands before those with
+    /// lower ones.
     fn precedence(self) -> u8 {
         match self {
             Operator::Or => 0,
@@ -138,7 +141,7 @@ impl Operator {
         if self == Operator::Not { 1 } else { 2 }
     }
 
-    /// Computes the result for the two operands.
+    /// Computes the result of the operator for the two operands.
     fn of(self, a: Value<'_>, b: Value<'_>) -> f64 {
         let (x, y) = (|| a.number(), || b.number());
         let holds = match self {
@@ -164,7 +167,7 @@ impl Operator {
 }
 
 impl<'e> Filter<'e> {
-    /// Parses an expression, which ends at its first NUL. O(bytes).
+    /// Parses a filter expression, which ends at its first NUL. O(bytes).
     ///
     /// # Errors
     /// If the expression has a syntax error or is longer than [`EXPRESSION_LEN_MAX`].
@@ -191,7 +194,7 @@ impl<'e> Filter<'e> {
         Err(CommandError::quoting("ERR syntax error in FILTER expression near: ", &expression[from..], ""))
     }
 
-    /// Returns true if the expression holds for an element with these attributes.
+    /// Returns true if the filter expression holds for an element with these attributes.
     pub fn holds(&self, attributes: &[u8]) -> bool {
         let mut stack = SmallVec::<[Value<'_>; 8]>::new();
         for step in &self.steps {
@@ -218,7 +221,7 @@ impl<'e> Filter<'e> {
     }
 }
 
-/// The kind of a syntax error.
+/// The kind of a syntax error in a filter expression.
 enum Defect {
     /// No token begins, or one is damaged, at the parser's position.
     AtToken,
@@ -232,11 +235,11 @@ struct Parser<'e> {
     filter: Filter<'e>,
     /// The operators and opening brackets whose operands are not complete, innermost last.
     waiting: Vec<Word>,
-    /// The number of values that the steps so far leave.
+    /// The number of values that the parsed steps of the expression leave when they are evaluated.
     values: usize,
     text: &'e [u8],
     at: usize,
-    /// True if the last token is an operand or closes brackets.
+    /// True if the last token of the expression is an operand or closes brackets.
     follows_operand: bool,
 }
 
@@ -260,7 +263,8 @@ impl<'e> Parser<'e> {
         if self.values == 1 { Ok(()) } else { Err(Defect::Operands) }
     }
 
-    /// Adds a token to the steps, or to the operators that wait for operands.
+    /// Adds a token of the filter expression to the steps, or to the operators that wait for
+    /// operands.
     fn place(&mut self, token: Token<'e>) -> Result<(), Defect> {
         match token {
             Token::Operand(step) => {
@@ -288,7 +292,7 @@ impl<'e> Parser<'e> {
         Ok(())
     }
 
-    /// Adds the step of an operator.
+    /// Adds the step of an operator to the parsed filter expression.
     fn emit(&mut self, word: Word) -> Result<(), Defect> {
         let Word::Apply(operator) = word else { return Err(Defect::Operands) };
         let left = self.values.checked_sub(operator.operand_count()).ok_or(Defect::Operands)?;
@@ -305,7 +309,7 @@ impl<'e> Parser<'e> {
         self.run_of(is_space);
     }
 
-    /// Returns the bytes from here on that are of a kind, and skips them.
+    /// Returns the next bytes of the expression that are of a kind, and skips them.
     fn run_of(&mut self, is_of_kind: impl Fn(u8) -> bool) -> &'e [u8] {
         let rest = &self.text[self.at..];
         let len = rest.iter().position(|&byte| !is_of_kind(byte)).unwrap_or(rest.len());
@@ -313,8 +317,8 @@ impl<'e> Parser<'e> {
         &rest[..len]
     }
 
-    /// Parses the token that begins here. A minus before a digit belongs to the number, except
-    /// after an operand.
+    /// Parses the next token of the filter expression. A minus before a digit belongs to the
+    /// number, except after an operand.
     fn token(&mut self) -> Result<Token<'e>, Defect> {
         let next = self.text.get(self.at + 1).copied();
         match self.text[self.at] {
@@ -339,7 +343,8 @@ impl<'e> Parser<'e> {
         number_of(&self.text[start..self.at]).ok_or(Defect::AtToken)
     }
 
-    /// Parses a string. A backslash protects the quote after it, but stays in the string.
+    /// Parses a string of the filter expression. A backslash protects the quote after it, but stays
+    /// in the string.
     fn string(&mut self) -> Result<&'e [u8], Defect> {
         let quote = self.text[self.at];
         self.at += 1;
@@ -390,9 +395,9 @@ impl<'e> Parser<'e> {
     }
 }
 
-/// A part of an expression.
+/// A token of a filter expression: an operand, an operator or a bracket.
 enum Token<'e> {
-    /// A value.
+    /// An operand: a field, a number, a string or a list.
     Operand(Step<'e>),
     /// The word `null`. As in Redis, it is no value: an operator lacks this operand.
     Null,

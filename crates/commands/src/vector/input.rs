@@ -1,16 +1,16 @@
-//! Vectors in requests, for VADD and VSIM.
+//! The parsing of vectors in requests of VADD and VSIM.
 
 use structures::vector::DIM_MAX;
 
 use crate::args::Args;
 use crate::error::CommandError;
 
-/// The error for a vector that cannot be read.
+/// The error for a vector in a request that cannot be read.
 pub const INVALID_VECTOR: CommandError = CommandError::Line("ERR invalid vector specification");
 
 /// A vector in a request.
 pub struct InputVector {
-    /// The values, at least one and at most [`DIM_MAX`].
+    /// The values of the vector, at least one and at most [`DIM_MAX`].
     pub values: Vec<f32>,
     /// The index of the argument after the vector.
     pub next: usize,
@@ -52,12 +52,13 @@ impl InputVector {
     }
 }
 
-/// Returns the error for a vector of `got` values in a set with `expected` dimensions.
+/// Returns the error for a vector of `got` values in a vector set with `expected` dimensions.
 pub fn wrong_dimension(got: usize, expected: usize) -> CommandError {
     CommandError::Text(format!("ERR Vector dimension mismatch - got {got} but set has {expected}"))
 }
 
-/// Returns the error for a vector of `got` values in a set whose projection is for `expected`.
+/// Returns the error for a vector of `got` values in a vector set whose projection takes vectors of
+/// `expected` values.
 pub fn wrong_input_dimension(got: usize, expected: usize) -> CommandError {
     CommandError::Text(format!(
         "ERR Input dimension mismatch for projection - got {got} but projection expects {expected}"

@@ -1,4 +1,4 @@
-//! VSIM.
+//! The command VSIM, which searches a vector set for similar elements.
 
 use keyspace::VectorSet;
 use resp::{Protocol, Reply};
@@ -11,14 +11,14 @@ use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The number of elements in the reply when the client names none.
+/// The number of elements in the reply of VSIM without the option COUNT.
 const COUNT_DEFAULT: usize = 10;
 
-/// The least number of candidates of a search when the client names none.
+/// The least number of candidates of a search of VSIM without the option EF.
 const EF_DEFAULT: usize = 100;
 
-/// The nodes that a search with a filter inspects for each wanted element when the client names no
-/// limit.
+/// The number of nodes that a search with a filter inspects for each wanted element, without the
+/// option FILTER-EF.
 const FILTER_EFFORT_PER_ELEMENT: usize = 100;
 
 pub(super) static VSIM: Command = Command {
@@ -69,7 +69,8 @@ fn vsim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Parses the query at argument 2. Returns the index of the argument after it, too.
+/// Parses the vector or element to search for at argument 2 of VSIM. Also returns the index of the
+/// argument after it.
 fn query(set: &VectorSet, args: &Args<'_>) -> Result<(Query, usize), CommandError> {
     if args.is(2, "ELE") {
         let slot = set.index().find(args.get(3));
@@ -91,19 +92,20 @@ fn query(set: &VectorSet, args: &Args<'_>) -> Result<(Query, usize), CommandErro
     Ok((set.query(&values).map_err(|_| INVALID_VECTOR)?, next))
 }
 
-/// The options of a request.
+/// The options of a VSIM request.
 struct Options<'a> {
     count: usize,
-    /// The number of candidates (EF); `None` if the client named none.
+    /// The number of candidates of the search (EF); `None` if the client named none.
     ef: Option<usize>,
     /// The largest distance of an element in the reply, as `1 - score`.
     epsilon: Option<f64>,
     filter: Option<Filter<'a>>,
-    /// FILTER-EF; `None` if the client named none.
+    /// The number of nodes that a search with a filter may inspect (FILTER-EF); `None` if the
+    /// client named none.
     filter_effort: Option<usize>,
     with_scores: bool,
     with_attributes: bool,
-    /// True if all elements are compared.
+    /// True if the query is compared with all elements instead of a search in the graph (TRUTH).
     exact: bool,
 }
 
@@ -126,7 +128,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Parses the option at argument `at`. Returns the number of its words.
+    /// Parses the option of VSIM at argument `at`. Returns the number of the option's words.
     fn parse_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
         if args.is(at, "WITHSCORES") {
             self.with_scores = true;
@@ -165,7 +167,8 @@ impl<'a> Options<'a> {
         Ok(2)
     }
 
-    /// Returns the elements of the reply with their scores. No list is longer than the set.
+    /// Returns the elements of VSIM's reply with their scores. Options cannot make the list longer
+    /// than the set.
     fn search(&self, set: &VectorSet, query: &Query) -> Vec<(Slot, f64)> {
         let index = set.index();
         let accept = |slot: Slot| match &self.filter {

@@ -1,4 +1,4 @@
-//! Replies of the commands on vector sets.
+//! Tests of the replies of commands on vector sets.
 
 use crate::ctx::EventClass;
 use crate::harness::{Harness, check};

@@ -59,7 +59,7 @@ impl Aggregate {
     }
 }
 
-/// Returns a score, or zero if it is NaN.
+/// Returns the aggregated score, or zero if it is NaN.
 fn or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
@@ -95,7 +95,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Calls `visit` with every member and its score, until `visit` returns false.
+    /// Calls `visit` with every member of the input and its score, until `visit` returns false.
     fn each(self, mut visit: impl FnMut(Element<'a>, f64) -> bool) {
         match self {
             Source::Absent => {}
@@ -127,14 +127,14 @@ fn name(member: Element<'_>) -> Cow<'_, [u8]> {
 /// sets, and the options after them.
 struct Request {
     operation: Operation,
-    /// The index of the argument that is the number of keys.
+    /// The index of the argument that is the number of keys of the operation.
     count_at: usize,
     key_count: usize,
-    /// The weights of the keys; empty if all weights are 1.
+    /// The weights of the keys' scores (WEIGHTS); empty if all weights are 1.
     weights: Vec<f64>,
     aggregate: Aggregate,
     scores: Scores,
-    /// The LIMIT of ZINTERCARD; 0 is no limit.
+    /// The option LIMIT of ZINTERCARD; 0 is no limit.
     limit: usize,
 }
 
@@ -147,7 +147,8 @@ enum AllowedOptions {
 }
 
 impl Request {
-    /// Parses the number of keys, checks the keys' types, and parses the options.
+    /// Parses the number of keys, checks that the keys hold sorted sets or sets, and parses the
+    /// options.
     fn parse(
         ctx: &mut Ctx<'_>,
         args: &Args<'_>,
@@ -225,7 +226,7 @@ impl Request {
         (first..first + count).map(move |at| args.key(at))
     }
 
-    /// Returns the present values of the keys with their weights.
+    /// Returns the present values of the request's keys (sorted sets or sets) with their weights.
     fn inputs<'c>(&self, db: &'c View<'_>, args: &Args<'_>) -> Vec<Input<'c>> {
         let source = |key| match (db.reread::<Zset>(key), db.reread::<Set>(key)) {
             (Some(zset), _) => Source::Zset(zset),
@@ -237,7 +238,8 @@ impl Request {
         keys.map(|(key, weight)| Input { source: source(key), weight }).collect()
     }
 
-    /// Computes the result of the operation, ordered by score and then by name.
+    /// Computes the result of the union, intersection or difference, ordered by score and then by
+    /// name.
     fn compute<'c>(&self, db: &'c View<'_>, args: &Args<'_>) -> Vec<Scored<'c>> {
         let mut inputs = self.inputs(db, args);
         if self.operation != Operation::Diff {
@@ -278,8 +280,8 @@ impl Request {
         members
     }
 
-    /// Sorts `members` by name, and joins members with the same name into one with the aggregated
-    /// score.
+    /// Sorts `members` by name, and replaces several members of the same name by one with the
+    /// aggregated score.
     fn join_equal(&self, members: &mut Vec<Scored<'_>>) {
         // The sort is stable, so that scores are added in the order of the inputs.
         members.sort_by(|a, b| a.member.cmp(&b.member));
@@ -537,8 +539,8 @@ fn zdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs `steps` twice: with sorted sets stored as listpacks, and with no sorted set stored as a
-    /// listpack.
+    /// Runs the commands of `steps` twice: with sorted sets stored as listpacks, and with no sorted
+    /// set stored as a listpack.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

@@ -16,9 +16,9 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 /// An end of a sorted set: its lowest or its highest scores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// The lowest scores.
+    /// The end of a sorted set with the lowest scores.
     Min,
-    /// The highest scores.
+    /// The end of a sorted set with the highest scores.
     Max,
 }
 
@@ -30,7 +30,7 @@ impl End {
         }
     }
 
-    /// Returns the name of the command that pops at this end.
+    /// Returns the name of the command that pops at this end of a sorted set.
     pub(super) const fn command(self) -> &'static str {
         match self {
             End::Min => "ZPOPMIN",
@@ -39,16 +39,17 @@ impl End {
     }
 }
 
-/// The layout of popped members in the reply.
+/// The layout of popped members in the reply of ZPOPMIN and similar commands.
 #[derive(Clone, Copy)]
 pub(super) enum Layout {
-    /// An array of one member and its score.
+    /// The reply is an array of one member and its score.
     Single,
-    /// An array of the key, one member and its score.
+    /// The reply is an array of the key, one member and its score.
     SingleWithKey,
-    /// Pairs as arrays of two in RESP3, one flat array in RESP2.
+    /// The reply has pairs of a member and its score: arrays of two in RESP3, one flat array in
+    /// RESP2.
     Pairs,
-    /// The key and an array of pairs. Each pair is an array of two in both protocols.
+    /// The reply has the key and an array of pairs. Each pair is an array of two in both protocols.
     Nested,
 }
 
@@ -91,7 +92,7 @@ pub(super) fn pop(
     Ok(popped)
 }
 
-/// The members to pop and their layout in the reply.
+/// The members of a sorted set to pop and their layout in the reply.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     /// The end of the sorted set at which members are popped.
@@ -202,7 +203,7 @@ pub(super) struct MultiPop {
 }
 
 impl MultiPop {
-    /// Parses a request whose number of keys is argument `first`.
+    /// Parses a ZMPOP or BZMPOP request whose number of keys is argument `first`.
     pub(super) fn parse(args: &Args<'_>, first: usize) -> Result<Self, CommandError> {
         let positive = |at: usize, line: &'static str| {
             let number = stdx::number::parse_i64(args.get(at)).filter(|&number| number > 0);

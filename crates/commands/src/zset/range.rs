@@ -16,7 +16,7 @@ use crate::error::CommandError;
 use crate::record::RecordWriter;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The kind of a range's bounds: ranks, scores or names.
+/// The kind of the bounds of a sorted set's range: ranks, scores or names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     Rank,
@@ -24,7 +24,7 @@ enum By {
     Lex,
 }
 
-/// The lower and upper bound of a range of ranks, scores or names.
+/// The lower and upper bound of a sorted set's range: ranks, scores or names.
 #[derive(Clone, Copy)]
 enum Bounds<'a> {
     /// The first and the last rank; negative ranks count from the end.
@@ -33,7 +33,7 @@ enum Bounds<'a> {
     Lex(LexBound<'a>, LexBound<'a>),
 }
 
-/// Parses a bound of a range of scores: a number, after `(` if the bound is exclusive.
+/// Parses a bound of a range of scores: a number, preceded by `(` if the bound is exclusive.
 fn score_bound(text: &[u8]) -> Result<ScoreBound, CommandError> {
     let (exclusive, number) = match text {
         [b'(', number @ ..] => (true, number),
@@ -64,7 +64,7 @@ impl<'a> Bounds<'a> {
         })
     }
 
-    /// Returns the ranks between the bounds, counted from the lowest score.
+    /// Returns the range of ranks between the bounds, counted from the lowest score.
     fn ranks(self, zset: &Zset) -> Range<usize> {
         match self {
             Bounds::Score(min, max) => zset.score_ranks(min, max),
@@ -92,8 +92,8 @@ fn has_mixed_scores(zset: &Zset) -> bool {
 struct RangeRequest<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
-    /// The number of skipped members, and the maximum number of returned members (all if negative);
-    /// `None` without LIMIT.
+    /// The option LIMIT: the number of skipped members, and the maximum number of returned members
+    /// (all if negative); `None` without LIMIT.
     limit: Option<(i64, i64)>,
     scores: Scores,
 }
@@ -101,11 +101,11 @@ struct RangeRequest<'a> {
 /// The properties of a range command that its name determines.
 #[derive(Clone, Copy)]
 struct Fixed {
-    /// The index of the first argument of the range, after the key.
+    /// The index of the first argument that describes the range.
     at: usize,
     by: Option<By>,
     reverse: Option<bool>,
-    /// True if the result is stored: then WITHSCORES is not allowed.
+    /// True if the command stores the range: then WITHSCORES is not allowed.
     stores: bool,
 }
 
@@ -157,7 +157,7 @@ impl<'a> RangeRequest<'a> {
         from_end || matches!(self.bounds, Bounds::Lex(..)) && has_mixed_scores(zset)
     }
 
-    /// Returns the ranks of the requested members, counted from the lowest score.
+    /// Returns the range of ranks of the requested members, counted from the lowest score.
     fn ranks(&self, zset: &Zset) -> Range<usize> {
         let ranks = self.bounds.ranks(zset);
         if self.reverse && matches!(self.bounds, Bounds::Rank(..)) {
@@ -417,8 +417,8 @@ fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes the first and the last rank of a range. For an empty range, writes 1 and 0, which select
-/// no member.
+/// Records the first and the last rank of a range as two words. For an empty range, records 1 and
+/// 0, which select no member.
 fn record_ranks(command: &mut RecordWriter<'_>, ranks: &Range<usize>) {
     match ranks.end.checked_sub(1).filter(|_| !ranks.is_empty()) {
         Some(last) => command.integer(ranks.start).integer(last),
@@ -545,8 +545,8 @@ fn remove_range(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By, event: &'static str)
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs `steps` twice: with sorted sets stored as listpacks, and with no sorted set stored as a
-    /// listpack.
+    /// Runs the commands of `steps` twice: with sorted sets stored as listpacks, and with no sorted
+    /// set stored as a listpack.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

@@ -6,8 +6,9 @@ use commands::{Args, CommandError};
 
 use crate::table::Registered;
 
-/// The reason for which a selector refuses a request, with the index of the refused argument. If
-/// several selectors refuse a request, the reason that comes last in this enum is reported.
+/// The reason for which a selector (one set of a user's rules) refuses a request, with the index of
+/// the refused argument. If several selectors refuse a request, the reason that comes last in this
+/// enum is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// The user may not use a database: the index of the argument that names it, 0 for the selected
@@ -73,7 +74,7 @@ impl Context {
 }
 
 impl Denial {
-    /// Returns the kind of this refusal, as ACL LOG shows it.
+    /// Returns the kind of this refusal by access control, as ACL LOG shows it.
     pub const fn reason(self) -> Reason {
         match self {
             Denial::Database(_) => Reason::Database,
@@ -92,8 +93,8 @@ impl Denial {
         }
     }
 
-    /// Formats the reason for the error that a client or script receives, without the names of keys
-    /// and channels.
+    /// Formats the reason of the refusal for the error that a client or script receives, without
+    /// the names of keys and channels.
     fn text(self, user: &[u8], registered: &Registered) -> Vec<u8> {
         match self {
             Denial::Database(_) => b"No permissions to access database".to_vec(),
@@ -103,13 +104,14 @@ impl Denial {
         }
     }
 
-    /// Returns the error reply to a client; EXEC replies with [`Denial::exec_error`] instead.
+    /// Returns the error reply to a client whose request access control refuses; EXEC replies with
+    /// [`Denial::exec_error`] instead.
     #[cold]
     pub fn error(self, user: &[u8], registered: &Registered) -> CommandError {
         CommandError::Bytes([b"NOPERM ".as_slice(), &self.text(user, registered)].concat())
     }
 
-    /// Returns the error that a script receives for a refused command.
+    /// Returns the error that a script receives for a command that access control refuses.
     #[cold]
     pub fn script_error(self, user: &[u8], registered: &Registered) -> CommandError {
         CommandError::Bytes(

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::rules::{NewUsers, RuleError, check_name, merge_selectors};
 use super::user::User;
 
-/// Formats one line for each user, with its line end.
+/// Formats one line `user <name> <rules>` for each user, with its line end.
 pub fn user_lines(users: &[Arc<User>]) -> Vec<u8> {
     users.iter().flat_map(|user| [user.line(), b"\n".to_vec()]).flatten().collect()
 }
 
 impl User {
-    /// Formats the user as a line, without the line end.
+    /// Formats the user as a line `user <name> <rules>` of an ACL file, without the line end.
     pub fn line(&self) -> Vec<u8> {
         [b"user ".as_slice(), self.name(), b" ", &self.rules_text()].concat()
     }
@@ -47,7 +47,8 @@ pub fn rewrite_lines(old: &[u8], users: &[Arc<User>]) -> Vec<u8> {
     text
 }
 
-/// Returns true if the first character of the line that is not white space is `#`.
+/// Returns true if the line of an ACL file is a comment: its first character that is not white
+/// space is `#`.
 fn is_remark(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"#")
 }

@@ -34,12 +34,12 @@ enum Origin {
     Internal,
 }
 
-/// The result of [`Identity::refresh`]: the session's user still exists, or was removed.
+/// The result of [`Identity::refresh`]: the session's user still exists, or it was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityState {
-    /// The user exists; the session continues.
+    /// The session's user exists, so the session continues.
     Good,
-    /// The user was removed; the session must be closed.
+    /// The session's user was removed, so the session must be closed.
     Gone,
 }
 
@@ -54,7 +54,7 @@ impl Identity {
         identity
     }
 
-    /// Creates the identity of the server itself, for a replay of a file or a test. It has all
+    /// Creates the identity of the server itself, for loading a file or for a test. It has all
     /// rights, independent of the users that exist.
     pub fn internal() -> Self {
         let user = Arc::new(User::unrestricted(DEFAULT_USER));
@@ -82,20 +82,21 @@ impl Identity {
         self.must_authenticate
     }
 
-    /// Returns true if the user has all rights, and no user has changed since the rights were
-    /// cached.
+    /// Returns true if the session's user has all rights, and no user has changed since the rights
+    /// were cached.
     #[inline]
     pub fn is_free(&self, users: &Users) -> bool {
         self.free_at == users.version()
     }
 
-    /// Returns true if users have changed since this user was last looked up.
+    /// Returns true if any users have changed since the session's user was last looked up.
     #[inline]
     pub fn is_stale(&self, users: &Users) -> bool {
         self.version != users.version()
     }
 
-    /// Looks up the user by name, because users have changed, and updates the cached rights.
+    /// Looks up the session's user by name, because users have changed, and updates the cached
+    /// rights.
     #[cold]
     pub fn refresh(&mut self, users: &Users) -> IdentityState {
         if self.origin == Origin::Internal {
@@ -117,7 +118,7 @@ impl Identity {
         IdentityState::Good
     }
 
-    /// Checks that the user may make a request.
+    /// Checks that the session's user may make a request.
     ///
     /// # Errors
     /// The reason for which the request is refused.

@@ -5,11 +5,12 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::denial::{Context, Reason};
 
-/// The time within which equal refusals are combined into one entry, in milliseconds.
+/// The time within which equal refusals are combined into one entry of ACL LOG, in milliseconds.
 const ALIKE_WITHIN_MS: i64 = 60_000;
-/// The number of newest entries that are searched for one equal to a new refusal.
+/// The number of newest entries of ACL LOG that are searched for one equal to a new refusal.
 const COMPARED_MAX: usize = 10;
-/// The maximum length of the refused object that an entry stores, in bytes; the rest is cut off.
+/// The maximum length of the refused object (such as a key) that an entry of ACL LOG stores, in
+/// bytes; the rest is cut off.
 const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
 
 /// A refused request or a failed authentication.
@@ -17,14 +18,14 @@ const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
 pub struct Refusal {
     /// The kind of the refusal.
     pub reason: Reason,
-    /// The origin of the request.
+    /// The origin of the refused request: a client, a transaction or a script.
     pub context: Context,
     /// The refused object: a command, key, channel or database; for a failed authentication, the
     /// command that tried it.
     pub object: Vec<u8>,
     /// The name of the user whose request was refused or who failed to authenticate.
     pub username: Vec<u8>,
-    /// The client, in the format of CLIENT LIST.
+    /// The client whose request was refused, in the format of CLIENT LIST.
     pub client: Vec<u8>,
     /// The time of the refusal, in Unix milliseconds.
     pub unix_ms: i64,
@@ -33,9 +34,9 @@ pub struct Refusal {
 /// An entry of ACL LOG: one refusal, or several equal ones.
 #[derive(Clone, Debug)]
 pub struct LogEntry {
-    /// The number of equal refusals.
+    /// The number of equal refusals that the entry combines.
     pub count: u64,
-    /// The id of the entry; ids increase by one.
+    /// The id of the entry in ACL LOG; ids increase by one.
     pub id: u64,
     /// The time of the first refusal, in Unix milliseconds.
     pub created_ms: i64,
@@ -54,8 +55,8 @@ struct Entries {
 pub struct AclLog(Mutex<Entries>);
 
 impl AclLog {
-    /// Adds a refusal, or counts it in a recent equal entry. Removes the oldest entries beyond
-    /// `len_max`.
+    /// Adds a refusal to ACL LOG, or counts it in a recent equal entry. Removes the oldest entries
+    /// beyond `len_max`.
     #[cold]
     pub fn note(&self, mut refusal: Refusal, len_max: usize) {
         refusal.object.truncate(OBJECT_LEN_BYTES_MAX);
@@ -75,12 +76,12 @@ impl AclLog {
         }
     }
 
-    /// Returns the newest `count` entries, newest first.
+    /// Returns the newest `count` entries of ACL LOG, newest first.
     pub fn newest(&self, count: usize) -> Vec<LogEntry> {
         self.lock().newest_first.iter().take(count).cloned().collect()
     }
 
-    /// Removes all entries. New entries continue the sequence of ids.
+    /// Removes all entries of ACL LOG. New entries continue the sequence of ids.
     pub fn reset(&self) {
         self.lock().newest_first.clear();
     }

@@ -47,11 +47,11 @@ pub use selector::{AclRequest, Selector};
 pub use user::{DEFAULT_USER, User, hash_password};
 pub use users::Users;
 
-/// The access control state that all threads share: users, and the log of refusals.
+/// The access control state that all threads share: users, and ACL LOG.
 #[derive(Debug, Default)]
 pub struct Acl {
-    /// All users.
+    /// The users of access control.
     pub users: Users,
-    /// The log of refused requests.
+    /// The log of refused requests, ACL LOG.
     pub log: AclLog,
 }

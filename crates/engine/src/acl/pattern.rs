@@ -10,7 +10,7 @@ use stdx::glob::glob_match;
 /// The number of leading bytes of a name and a pattern that are compared as one number.
 const HEAD_LEN: usize = 8;
 
-/// A key or channel, with its first [`HEAD_LEN`] bytes as a number.
+/// The name of a key or channel that is checked, with its first [`HEAD_LEN`] bytes as a number.
 #[derive(Clone, Copy)]
 pub(super) struct Name<'a> {
     bytes: &'a [u8],
@@ -24,7 +24,8 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Returns the first [`HEAD_LEN`] bytes as a little-endian number, padded with zeros.
+/// Returns the first [`HEAD_LEN`] bytes of a name or pattern as a little-endian number, padded with
+/// zeros.
 #[inline]
 fn head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
@@ -37,14 +38,14 @@ fn head(bytes: &[u8]) -> u64 {
 /// compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// The leading bytes without special characters, at most [`HEAD_LEN`], as a little-endian
-    /// number.
+    /// The leading bytes of the pattern without special characters, at most [`HEAD_LEN`], as a
+    /// little-endian number.
     head: u64,
     /// The mask of the bits of `head` that the leading literal bytes occupy. Its other bits are
     /// zero.
     head_mask: u64,
     text: Box<[u8]>,
-    /// The number of bytes before the first special character.
+    /// The number of bytes of the pattern before the first special character.
     literal_len: usize,
     /// The kind of the rest of the pattern, from the first special character on.
     rest: Rest,
@@ -75,7 +76,7 @@ impl Pattern {
         Self { head: head(&text[..head_len]), head_mask, text: text.into(), literal_len, rest }
     }
 
-    /// Returns the text of the pattern.
+    /// Returns the text of the pattern of keys or channels.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }

@@ -26,18 +26,18 @@ use crate::table::CommandTable;
 /// The defaults for new users, and the table in which rules look up commands.
 #[derive(Clone, Copy)]
 pub struct NewUsers<'a> {
-    /// The commands that rules can name.
+    /// The table of the commands that rules can name.
     pub table: &'a CommandTable,
     /// `acl-pubsub-default`: the channels of new users and selectors.
     pub channels: NewChannels,
 }
 
-/// The reason for which a rule is invalid.
+/// The reason for which a user's rule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// No command or category has this name.
+    /// No command or category has the name in the rule.
     Unknown,
-    /// The text is not a rule.
+    /// The text is not a rule of access control.
     Syntax,
     /// The rule adds a pattern of keys although all keys are already permitted.
     KeysAfterAll,
@@ -54,7 +54,7 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    /// Returns the error text for the client.
+    /// Returns the error text for the client that sent the invalid rule.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown command or category name in ACL",
@@ -77,7 +77,7 @@ impl RuleError {
     }
 }
 
-/// The reason for which a list of rules cannot be applied to a user.
+/// The reason for which a list of access control rules cannot be applied to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
     /// A parenthesis is not closed. Contains the word that begins with the opening parenthesis.
@@ -95,7 +95,7 @@ fn has_spaces(text: &[u8]) -> bool {
     text.iter().any(|&byte| is_space(byte) || byte == 0)
 }
 
-/// Returns the rules, with each selector in parentheses joined into one word.
+/// Returns the access control rules, with each selector in parentheses joined into one word.
 ///
 /// # Errors
 /// The word that begins with a parenthesis which is not closed.
@@ -136,7 +136,7 @@ impl NewUsers<'_> {
         selector
     }
 
-    /// Applies the rules in the words of a request to a user, in order.
+    /// Applies the access control rules in `words` to a user, in order.
     ///
     /// # Errors
     /// The first invalid rule. The rules before it have then been applied.
@@ -151,7 +151,7 @@ impl NewUsers<'_> {
             .try_for_each(|rule| self.apply(user, &rule).map_err(|error| SetError::Rule(rule, error)))
     }
 
-    /// Applies one rule to a user.
+    /// Applies one access control rule to a user.
     ///
     /// # Errors
     /// The reason for which the rule is invalid. The user is then unchanged.
@@ -230,7 +230,8 @@ impl NewUsers<'_> {
         Ok(())
     }
 
-    /// Finds the command with this original name, even if the configuration renames it.
+    /// Finds the command with this original name in the table, even if the configuration renames
+    /// it.
     fn find(&self, name: &[u8]) -> Option<&'static crate::table::Registered> {
         self.table.original(&std::str::from_utf8(name).ok()?.to_ascii_lowercase())
     }
@@ -248,7 +249,7 @@ impl NewUsers<'_> {
         Ok(())
     }
 
-    /// Applies `+cmd`, `+cmd|sub` or `+cmd|first-arg`.
+    /// Applies a rule about a command: `+cmd`, `+cmd|sub` or `+cmd|first-arg`.
     fn add_command(&self, selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
         let Some(bar) = rule.iter().rposition(|&byte| byte == b'|') else {
             return match self.find(rule) {
@@ -301,7 +302,7 @@ fn keep_foreign(selector: &mut Selector, rule: &[u8], permit: Permit) -> Result<
     Ok(())
 }
 
-/// Logs a warning that a rule has no effect.
+/// Logs a warning that an access control rule has no effect.
 fn warn_of_foreign(rule: &[u8]) {
     tracing::warn!(
         rule = %rule.escape_ascii(),
@@ -328,7 +329,7 @@ fn parse_digest(text: &[u8]) -> Result<PasswordDigest, RuleError> {
     digest.ok_or(RuleError::BadDigest)
 }
 
-/// Applies `~pattern`, `%R~pattern`, `%W~pattern` or `%RW~pattern`.
+/// Applies a rule about keys: `~pattern`, `%R~pattern`, `%W~pattern` or `%RW~pattern`.
 fn add_keys(selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
     if selector.has_all_keys() {
         return Err(RuleError::KeysAfterAll);
@@ -355,7 +356,7 @@ fn add_keys(selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// Parses database numbers such as `1,2`. The databases need not exist.
+/// Parses the database numbers of a rule, such as `1,2`. The databases need not exist.
 fn parse_databases(list: &[u8]) -> Result<Vec<u32>, RuleError> {
     let parse = |number: &[u8]| {
         let number = parse_digits(number).ok_or(RuleError::Syntax)?;

@@ -18,7 +18,7 @@ pub struct AclRequest<'a> {
     pub registered: &'static Registered,
     /// The request's arguments. Their number was checked.
     pub args: &'a Args<'a>,
-    /// The selected database.
+    /// The number of the client's selected database.
     pub db: usize,
 }
 
@@ -51,14 +51,14 @@ impl CommandSet {
     }
 }
 
-/// The sign of a rule about commands: `+` or `-`.
+/// The sign of an access control rule about commands: `+` or `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permit {
     Yes,
     No,
 }
 
-/// A rule about commands, as it is shown. `name` is without the sign.
+/// An access control rule about commands, as ACL LIST shows it. `name` is without the sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CommandRule {
     permit: Permit,
@@ -76,7 +76,7 @@ struct KeyPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Permitted {
     All,
-    /// The permitted databases, in ascending order.
+    /// The numbers of the permitted databases, in ascending order.
     Only(Vec<u32>),
 }
 
@@ -89,13 +89,13 @@ impl Permitted {
     }
 }
 
-/// The rights that one set of rules gives.
+/// A selector: the rights that one set of a user's rules gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// True if all commands are permitted, so that the bits of the single commands need not be
-    /// checked.
+    /// True if the selector permits all commands, so that the bits of the single commands need not
+    /// be checked.
     all_commands: bool,
-    /// True if the rules begin with `+@all`.
+    /// True if the selector's rules begin with `+@all`.
     begins_with_all: bool,
     commands: CommandSet,
     /// Command ids with a permitted first argument, for commands that are not permitted with every
@@ -111,7 +111,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Creates a selector that permits all databases and nothing else.
+    /// Creates a selector that permits all databases but no command, key or channel.
     pub(super) fn new() -> Self {
         Self {
             all_commands: false,
@@ -152,13 +152,13 @@ impl Selector {
         self.rules.clear();
     }
 
-    /// Permits or forbids a command, with its subcommands.
+    /// Permits or forbids a command, with its subcommands, in this selector.
     pub(super) fn set_command(&mut self, registered: &Registered, permit: Permit) {
         self.set_bits(registered, permit);
         self.note_rule(registered.full_name.as_bytes(), permit);
     }
 
-    /// Permits or forbids all commands of a category.
+    /// Permits or forbids all commands of a category in this selector.
     pub(super) fn set_category(
         &mut self,
         table: &CommandTable,
@@ -173,7 +173,7 @@ impl Selector {
         }
     }
 
-    /// Permits a command with the first argument `first`.
+    /// Permits a command with the first argument `first` in this selector.
     pub(super) fn add_first_arg(&mut self, registered: &Registered, first: &[u8]) {
         let is_it =
             |(id, known): &(usize, Box<[u8]>)| *id == registered.id && known.eq_ignore_ascii_case(first);
@@ -190,8 +190,8 @@ impl Selector {
         registered.subcommands.iter().for_each(|sub| self.commands.set(sub.id, permit));
     }
 
-    /// Records a rule as the last one. Removes earlier rules about the same command or category and
-    /// about its subcommands, because the new rule overrides them.
+    /// Adds a rule about commands as the selector's last one. Removes earlier rules about the same
+    /// command or category and about its subcommands, because the new rule overrides them.
     pub(super) fn note_rule(&mut self, name: &[u8], permit: Permit) {
         let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| {
@@ -215,8 +215,8 @@ impl Selector {
         self.all_keys
     }
 
-    /// Adds a pattern of keys. If the selector already has the pattern, adds `access` to its
-    /// permitted accesses.
+    /// Adds a pattern of keys to the selector. If the selector already has the pattern, adds
+    /// `access` to its permitted accesses.
     pub(super) fn add_keys(&mut self, text: &[u8], access: u8) {
         let known = self.keys.iter_mut().find(|known| known.pattern.text() == text);
         let access = access | known.as_ref().map_or(0, |known| known.access);
@@ -251,7 +251,7 @@ impl Selector {
         self.databases = Permitted::All;
     }
 
-    /// Permits these databases, and no others.
+    /// Permits these databases, and no others, in this selector.
     pub(super) fn set_databases(&mut self, mut databases: Vec<u32>) {
         databases.sort_unstable();
         databases.dedup();
@@ -355,8 +355,8 @@ impl Selector {
         self.all_channels || self.channels.iter().any(|known| known.matches(name))
     }
 
-    /// Returns true if this selector permits a subscription to a pattern of channels: one of its
-    /// rules must be exactly this pattern.
+    /// Returns true if this selector permits a subscription to the pattern `pattern` of channels:
+    /// one of the selector's rules must be exactly this pattern.
     pub(super) fn permits_channel_pattern(&self, pattern: &[u8]) -> bool {
         self.all_channels || self.channels.iter().any(|known| known.text() == pattern)
     }
@@ -403,7 +403,7 @@ fn wanted_access(flags: KeyFlags) -> u8 {
 
 /// The methods that format a selector.
 impl Selector {
-    /// Formats the rules about commands, as ACL LIST shows them.
+    /// Formats the selector's rules about commands, as ACL LIST shows them.
     pub fn command_text(&self) -> Vec<u8> {
         let mut text = if self.begins_with_all { b"+@all".to_vec() } else { b"-@all".to_vec() };
         for rule in &self.rules {
@@ -413,7 +413,7 @@ impl Selector {
         text
     }
 
-    /// Formats the patterns of keys and their access, as ACL LIST shows them.
+    /// Formats the selector's patterns of keys and their access, as ACL LIST shows them.
     pub fn key_text(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -431,7 +431,7 @@ impl Selector {
         self.keys.iter().map(with_access).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Formats the patterns of channels, as ACL LIST shows them.
+    /// Formats the selector's patterns of channels, as ACL LIST shows them.
     pub fn channel_text(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -440,7 +440,8 @@ impl Selector {
         texts.collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Formats the permitted databases: `None` if all are permitted, an empty text if none is.
+    /// Formats the databases that the selector permits: `None` if all are permitted, an empty text
+    /// if none is.
     pub fn database_text(&self) -> Option<Vec<u8>> {
         let Permitted::Only(databases) = &self.databases else { return None };
         if databases.is_empty() {

@@ -158,22 +158,23 @@ impl User {
         flags
     }
 
-    /// Lists the digests of the passwords.
+    /// Lists the digests of the user's passwords.
     pub fn passwords(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.passwords.iter().map(|digest| digest.as_slice())
     }
 
-    /// Returns the selector of the rules outside parentheses.
+    /// Returns the selector (set of rights) of the user's rules outside parentheses.
     pub fn root(&self) -> &Selector {
         &self.selectors[0]
     }
 
-    /// Returns the selectors of the rules in parentheses, one for each pair.
+    /// Returns the selectors (sets of rights) of the user's rules in parentheses, one for each
+    /// pair.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors[1..]
     }
 
-    /// Formats the rules. Applied to a new user, they create an equal user.
+    /// Formats the user's rules. Applied to a new user, they create an equal user.
     pub fn rules_text(&self) -> Vec<u8> {
         let mut words: Vec<Vec<u8>> = self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()).collect();
         words.extend(self.passwords().map(|digest| [b"#", digest].concat()));

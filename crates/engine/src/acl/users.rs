@@ -13,7 +13,7 @@ use super::user::{DEFAULT_USER, User};
 /// Users by name; there is always one called `default`.
 pub(super) type UserMap = BTreeMap<Box<[u8]>, Arc<User>>;
 
-/// All users, and the version counters by which sessions notice changes.
+/// All users of access control, and the version counters by which sessions notice changes.
 #[derive(Debug)]
 pub struct Users {
     users: RwLock<UserMap>,
@@ -50,7 +50,7 @@ impl Users {
         let Ok(_) = result;
     }
 
-    /// Returns the version of the users, which increases with each change.
+    /// Returns the version of the users, which increases with each change of a user.
     #[inline]
     pub fn version(&self) -> u64 {
         // Relaxed: the version changes under the lock, and a thread that sees the change takes the
@@ -58,7 +58,8 @@ impl Users {
         self.version.load(Relaxed)
     }
 
-    /// Returns the version that increases when sessions may have to be closed.
+    /// Returns the version that increases when sessions may have to be closed, because their user
+    /// was removed or lost rights.
     #[inline]
     pub fn closings(&self) -> u64 {
         // Relaxed for the same reason as `version`.
@@ -114,7 +115,7 @@ impl Users {
     }
 
     /// Removes the named users, except `default`. Returns the number of removed users. The caller
-    /// must have their sessions closed.
+    /// must close the sessions of these users.
     pub fn remove<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> usize {
         let mut users = self.write();
         let is_removed = |name: &&[u8]| *name != DEFAULT_USER && users.remove(*name).is_some();
@@ -139,12 +140,14 @@ impl Users {
         drop(old);
     }
 
-    /// Publishes a new version of the users. The caller holds the lock.
+    /// Publishes a new version of the users, by which sessions notice changes. The caller holds the
+    /// lock.
     fn publish(&self) {
         self.version.fetch_add(1, Relaxed);
     }
 
-    /// Publishes that sessions may have to be closed. The caller holds the lock.
+    /// Publishes that sessions may have to be closed, because a user was removed or lost rights.
+    /// The caller holds the lock.
     fn publish_closings(&self) {
         self.closings.fetch_add(1, Relaxed);
     }

@@ -119,8 +119,7 @@ pub enum BaseKind {
 pub enum KeptIncrs {
     /// No incremental file: nothing has changed since the new base, or no file records the changes.
     None,
-    /// The incremental file that was begun at the moment of the new base's state, and all later
-    /// incremental files.
+    /// The incremental file that was begun at the new base's moment, and all later ones.
     From {
         /// The number [`Part::seq`] of the first incremental file that stays in use.
         seq: i64,
@@ -132,8 +131,7 @@ pub enum KeptIncrs {
 pub struct Manifest {
     /// The base file; `None` if there is none. It is loaded first.
     pub base: Option<Part>,
-    /// The files that a newer base has replaced, newest generation first. They are not loaded and
-    /// may be removed.
+    /// The files that a newer base has replaced, newest first. They are not loaded.
     pub history: Vec<Part>,
     /// The incremental files in the order in which they are loaded.
     pub incr: Vec<Part>,
@@ -152,8 +150,7 @@ pub struct Generation<'m> {
     pub incr: Vec<&'m Part>,
     /// True if a restore replaced the state to which the files of this generation lead.
     pub is_left_out: bool,
-    /// The time, in Unix seconds, of the restore that replaced this generation's state; `None` if
-    /// there was none or its time is unknown.
+    /// The time of the restore that replaced it, in Unix seconds; `None` if none or unknown.
     pub replaced_s: Option<i64>,
 }
 
@@ -232,8 +229,7 @@ pub enum ManifestErrorKind {
     NameNotText,
     /// The manifest names a second base file.
     DuplicateBase,
-    /// The sequence number of an incremental file is not above that of the incremental files before
-    /// it.
+    /// The sequence number of an incremental file is not above those of the files before it.
     NonMonotonic,
     /// A type of file other than `b` (base), `h` (history) and `i` (incremental).
     UnknownType,
@@ -355,14 +351,12 @@ impl Manifest {
         self.base.is_none() && self.incr.is_empty()
     }
 
-    /// Returns the files of the manifest that are loaded, in order: the base, then the incremental
-    /// files.
+    /// Returns the files that are loaded, in order: the base, then the incremental files.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.incr)
     }
 
-    /// Returns the files to load, in order; `lens_bytes` are their lengths in bytes, in the same
-    /// order. O(files).
+    /// Returns the files to load, in order; `lens_bytes` has their lengths in bytes. O(files).
     pub fn to_load(&self, lens_bytes: &[u64]) -> Vec<ToLoad<'_>> {
         // A file is empty until the one before it is complete, so the one before it may be torn.
         let last = lens_bytes.iter().rposition(|&len_bytes| len_bytes > 0).unwrap_or(0);
@@ -450,8 +444,7 @@ impl Manifest {
         text
     }
 
-    /// Returns a manifest entry for a new file. Its number is the first one above `seq` and 0 for
-    /// which the file name `name` is not in the manifest.
+    /// Returns an entry for a new file: the first number above `seq` and 0 whose `name` is unused.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
@@ -554,8 +547,7 @@ impl Manifest {
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
     }
 
-    /// Returns the index in the history of the first file that a restore replaced; the history's
-    /// length if there is none.
+    /// Returns the history's index of the first file that a restore replaced; its length if none.
     fn left_out_from(&self) -> usize {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }
@@ -841,8 +833,7 @@ mod tests {
         manifest.date_history(now_s);
     }
 
-    /// Changes a manifest as a restore of the data of `until_s` does; both times are in Unix
-    /// seconds.
+    /// Changes a manifest as a restore of the data of the Unix time `until_s` does.
     fn restore(manifest: &mut Manifest, until_s: i64, now_s: i64) {
         let replaced = manifest.parts().count();
         manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);

@@ -38,8 +38,8 @@ impl FileVersion {
         self >= FileVersion::Redis7Dot4
     }
 
-    /// Returns true if servers that read this version of the RDB format may know vector sets: Redis 8.0 writes version
-    /// 12. Valkey has no vector sets.
+    /// Returns true if servers that read this version of the RDB format may know vector sets: Redis
+    /// 8.0 writes version 12. Valkey has no vector sets.
     pub fn has_vector_sets(self) -> bool {
         self == FileVersion::Redis7Dot4
     }

@@ -200,8 +200,8 @@ impl Split {
     }
 }
 
-/// Joins VALs of the same value, if one VAL can hold the registers of both. Starts at the run at
-/// byte offset `at`, and takes at most [`JOIN_STEPS_MAX`] steps.
+/// Joins neighbouring VAL runs of the same value, if one VAL can hold the registers of both. Starts
+/// at the run at byte offset `at`, and takes at most [`JOIN_STEPS_MAX`] steps.
 fn join_neighbours(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..JOIN_STEPS_MAX {
         let Some(&head) = bytes.get(at) else { return };

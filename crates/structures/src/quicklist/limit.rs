@@ -103,14 +103,14 @@ impl NodeLimit {
         }
     }
 
-    /// Returns true if `element` is so long that it needs a node of its own.
+    /// Returns true if `element` is so long that it needs a node of the list of its own.
     pub(super) fn is_big(self, element: Element<'_>) -> bool {
         matches!(element, Element::Bytes(bytes) if bytes.len() >= self.plain_len_min as usize)
     }
 }
 
 impl Default for NodeLimit {
-    /// Returns the option's default, -2: 8 KiB.
+    /// Returns the limit of a list's nodes for the default of `list-max-listpack-size`, -2: 8 KiB.
     fn default() -> Self {
         Self::from_option(-2)
     }

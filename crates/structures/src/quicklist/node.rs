@@ -29,7 +29,7 @@ use crate::size_class::size_class;
 use crate::walk_state::MemorySize;
 use std::ops::Range;
 
-/// An end (front or back) of a node's elements or of a whole list.
+/// An end (front or back) of a node's elements or of a whole quicklist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Front,
@@ -63,7 +63,7 @@ impl Side {
     }
 }
 
-/// A node of 32 bytes. See the module's documentation.
+/// A node of a quicklist, 32 bytes long. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     buffer: Box<[u8]>,
@@ -72,8 +72,8 @@ pub(super) struct Node {
     count: u32,
     plain: bool,
     compressed: bool,
-    /// True if the last attempt to compress the node saved too little, and it has not changed
-    /// since.
+    /// True if the last attempt to compress the node saved too few bytes, and the node has not
+    /// changed since.
     incompressible: bool,
 }
 
@@ -84,8 +84,8 @@ const COMPRESS_LEN_BYTES_MIN: usize = 48;
 /// The least number of bytes that compressing a node must save, as in Redis.
 const COMPRESS_SAVED_BYTES_MIN: usize = 9;
 
-/// Converts an offset within a packed node to its stored form. Buffers of packed nodes come from
-/// pushes limited to 64 KiB, or from a listpack, whose format ends at 4 GiB.
+/// Converts an offset within a packed node to the 32 bits in which it is stored. Buffers of packed
+/// nodes come from pushes limited to 64 KiB, or from a listpack, whose format ends at 4 GiB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("packed nodes are shorter than 4 GiB")
 }
@@ -97,8 +97,8 @@ impl MemorySize for Node {
 }
 
 impl Node {
-    /// Creates a node of one element in a buffer of `capacity` bytes, or of the element's length if
-    /// that is more. The slack is at `end`.
+    /// Creates a node of a quicklist with one element in a buffer of `capacity` bytes, or of the
+    /// element's length if that is more. The slack is at `end`.
     pub(super) fn packed(encoded: &Encoded<'_>, end: End, capacity: usize) -> Self {
         let len = encoded.len_bytes();
         let mut node = Self { buffer: vec![0; capacity.max(len)].into(), ..Self::default() };
@@ -110,7 +110,7 @@ impl Node {
         node
     }
 
-    /// Creates a node of one element, in a buffer without unused bytes.
+    /// Creates a node of a quicklist with one element, in a buffer without unused bytes.
     pub(super) fn single(encoded: &Encoded<'_>) -> Self {
         Self::packed(encoded, End::Back, size_class(encoded.len_bytes()))
     }
@@ -120,8 +120,8 @@ impl Node {
         Self { buffer: bytes, count: 1, plain: true, ..Self::default() }
     }
 
-    /// Creates a node of the `count` elements at `run` in `buffer`. The caller guarantees that they
-    /// are valid.
+    /// Creates a node of the `count` elements in the range `run` of `buffer`. The caller guarantees
+    /// that they are valid listpack elements.
     pub(super) fn from_run(buffer: Box<[u8]>, run: Range<usize>, count: usize) -> Self {
         Self {
             start: offset(run.start),
@@ -267,14 +267,16 @@ impl Node {
         }
     }
 
-    /// Returns true if the node may hold one more element, with a text of `text_len` bytes.
+    /// Returns true if the node may hold one more element, with a text of `text_len` bytes, within
+    /// the limit.
     #[inline]
     pub(super) fn allows(&self, text_len: usize, limit: NodeLimit) -> bool {
         let estimate = self.run_len() + OVERHEAD_LEN_BYTES + text_len + ENTRY_OVERHEAD_LEN_BYTES;
         !self.plain && self.count < limit.count_max && estimate <= limit.listpack_len_max as usize
     }
 
-    /// Adds an element at `end`. The caller has checked [`Node::allows`]. O(its bytes), amortised.
+    /// Adds an element at the end `end` of the node. The caller has checked [`Node::allows`]. O(its
+    /// bytes), amortised.
     #[inline]
     pub(super) fn push(&mut self, end: End, encoded: &Encoded<'_>, slack: Slack, limit: NodeLimit) {
         let len = encoded.len_bytes();
@@ -284,7 +286,7 @@ impl Node {
         self.write_at_end(end, encoded, len);
     }
 
-    /// Writes an element of `len` bytes into the unused part of the buffer at `end`.
+    /// Writes an element of `len` bytes into the unused part of the node's buffer at the end `end`.
     #[inline]
     fn write_at_end(&mut self, end: End, encoded: &Encoded<'_>, len: usize) {
         let at = match end {
@@ -302,7 +304,7 @@ impl Node {
         self.count += 1;
     }
 
-    /// Moves the node's elements so that the buffer has `len` unused bytes at `end`.
+    /// Moves the node's elements so that the buffer has `len` unused bytes at the end `end`.
     #[cold]
     fn make_room(&mut self, end: End, len: usize, slack: Slack, limit: NodeLimit) {
         let old = self.buffer.len();
@@ -327,8 +329,8 @@ impl Node {
         self.move_run(capacity, start);
     }
 
-    /// Moves the elements to offset `start` of the buffer, and makes the buffer `capacity` bytes
-    /// long. Allocates a new buffer only if the present one has another length.
+    /// Moves the node's elements to offset `start` of the buffer, and makes the buffer `capacity`
+    /// bytes long. Allocates a new buffer only if the present one has another length.
     fn move_run(&mut self, capacity: usize, start: usize) {
         let end = start + self.run_len();
         if capacity == self.buffer.len() {
@@ -342,7 +344,8 @@ impl Node {
         self.end = offset(end);
     }
 
-    /// Moves the elements to a buffer without unused bytes, if that is of a smaller size class.
+    /// Moves the node's elements to a buffer without unused bytes, if that is of a smaller size
+    /// class.
     pub(super) fn seal(&mut self) {
         let capacity = size_class(self.run_len().max(1));
         if !self.plain && !self.compressed && capacity < self.buffer.len() {
@@ -357,7 +360,8 @@ impl Node {
         }
     }
 
-    /// Calls `with` with the element at `end`, then removes it. O(1). The node must not be empty.
+    /// Calls `with` with the element at the end `end` of the node, then removes it. O(1). The node
+    /// must not be empty.
     #[inline]
     pub(super) fn pop<R>(&mut self, end: End, with: impl FnOnce(Element<'_>) -> R) -> R {
         const NOT_EMPTY: &str = "no node of a list is empty";
@@ -412,7 +416,7 @@ impl Node {
         self.count += 1;
     }
 
-    /// Inserts like [`Node::insert`], before or after all other elements.
+    /// Inserts an element into the node like [`Node::insert`], before or after all its elements.
     pub(super) fn insert_at_end(&mut self, end: End, encoded: &Encoded<'_>, limit: NodeLimit) {
         let at = match end {
             End::Front => 0,
@@ -421,8 +425,8 @@ impl Node {
         self.insert(at, encoded, limit);
     }
 
-    /// Removes elements `index..index + n`, which must exist. O(distance + bytes of the shorter
-    /// side).
+    /// Removes the node's elements `index..index + n`, which must exist. O(distance + bytes of the
+    /// shorter side).
     pub(super) fn remove(&mut self, index: usize, n: usize) {
         self.count -= offset(n);
         if self.plain || self.count == 0 {
@@ -441,7 +445,7 @@ impl Node {
     }
 
     /// Removes the bytes between the offsets `from` and `to` of the node's elements. Moves the
-    /// shorter side.
+    /// bytes before or after them, whichever are fewer.
     fn remove_bytes(&mut self, from: usize, to: usize) {
         let run_len = self.run_len();
         let run = self.run_mut();
@@ -475,8 +479,8 @@ impl Node {
         true
     }
 
-    /// Removes at most `max` of the elements equal to `needle`, but keeps the first `passed` of
-    /// them. Returns the number removed. O(bytes).
+    /// Removes elements equal to `needle` from the node: keeps the first `passed` of them, and
+    /// removes at most `max` of the others. Returns the number removed. O(bytes).
     pub(super) fn remove_matches(&mut self, needle: Needle<'_>, passed: usize, max: usize) -> usize {
         if self.plain {
             let gone = passed == 0 && max > 0 && needle.matches(Element::Bytes(&self.buffer));
@@ -493,15 +497,15 @@ impl Node {
         removed
     }
 
-    /// Counts the elements equal to `needle`. O(bytes).
+    /// Counts the node's elements equal to `needle`. O(bytes).
     pub(super) fn count_matches(&self, needle: Needle<'_>) -> usize {
         let mut matches = 0;
         self.view(&mut Vec::new()).visit(|element| matches += usize::from(needle.matches(element)));
         matches
     }
 
-    /// Returns true if an element equals `needle`. A compressed node is decompressed into
-    /// `scratch`. O(bytes).
+    /// Returns true if an element of the node equals `needle`. A compressed node is decompressed
+    /// into `scratch`. O(bytes).
     pub(super) fn holds(&self, needle: Needle<'_>, scratch: &mut Vec<u8>) -> bool {
         let mut holds = false;
         self.view(scratch).visit(|element| holds |= needle.matches(element));
@@ -522,7 +526,7 @@ impl Node {
         node
     }
 
-    /// Returns true if the two nodes together are within the limit.
+    /// Returns true if this node and the next one are within the limit of one node together.
     pub(super) fn may_join(&self, next: &Self, limit: NodeLimit) -> bool {
         let len_bytes = self.run_len() + next.run_len() + OVERHEAD_LEN_BYTES;
         !self.plain && !next.plain && limit.allows_listpack(len_bytes, self.count() + next.count())

@@ -10,8 +10,8 @@ use super::{NodeView, Quicklist};
 use crate::listpack::element::{self, Element};
 
 impl Quicklist {
-    /// Calls `with` with the element at `index`. Returns its result, or `None` if there is no such
-    /// element. O(nodes + elements of one node), from the nearer end.
+    /// Calls `with` with the list's element at `index`. Returns its result, or `None` if there is
+    /// no such element. O(nodes + elements of one node), from the nearer end.
     pub fn with<R>(&self, index: usize, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let (at, inner) = self.locate(index)?;
         match self.nodes[at].view(&mut Vec::new()) {
@@ -23,8 +23,8 @@ impl Quicklist {
         }
     }
 
-    /// Calls `visit` with `count` elements, beginning with the one at `index`, or with all if there
-    /// are fewer. O(nodes) to begin, then O(1) for each element.
+    /// Calls `visit` with `count` elements of the list, beginning with the one at `index`, or with
+    /// all if there are fewer. O(nodes) to begin, then O(1) for each element.
     #[inline]
     pub fn visit(&self, index: usize, mut count: usize, mut visit: impl FnMut(Element<'_>)) {
         let Some((at, mut inner)) = self.locate(index) else { return };
@@ -46,7 +46,7 @@ impl Quicklist {
         }
     }
 
-    /// Calls `visit` with all elements, first to last, until it returns `Break`. O(n).
+    /// Calls `visit` with all elements of the list, first to last, until it returns `Break`. O(n).
     pub fn try_visit<B>(&self, mut visit: impl FnMut(Element<'_>) -> ControlFlow<B>) -> ControlFlow<B> {
         let mut scratch = Vec::new();
         for node in &self.nodes {
@@ -63,8 +63,8 @@ impl Quicklist {
         ControlFlow::Continue(())
     }
 
-    /// Calls `visit` with the element at `index`, then with those before it, backwards, until it
-    /// returns `Break`. O(nodes) to begin, then O(1) for each element.
+    /// Calls `visit` with the list's element at `index`, then with those before it, backwards,
+    /// until it returns `Break`. O(nodes) to begin, then O(1) for each element.
     pub fn try_visit_rev<B>(
         &self,
         index: usize,
@@ -88,8 +88,8 @@ impl Quicklist {
         ControlFlow::Continue(())
     }
 
-    /// Calls `visit` with the content of each node, first to last. O(nodes + bytes of compressed
-    /// nodes).
+    /// Calls `visit` with the content of each node of the list, first to last. O(nodes + bytes of
+    /// compressed nodes).
     pub fn visit_nodes(&self, mut visit: impl FnMut(NodeView<'_>)) {
         let mut scratch = Vec::new();
         self.nodes.iter().for_each(|node| visit(node.view(&mut scratch)));

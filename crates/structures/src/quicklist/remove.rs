@@ -6,15 +6,16 @@ use crate::listpack::element::Needle;
 use crate::lzf::Compressor;
 
 impl Quicklist {
-    /// Removes up to `n` elements: the one at `index` and the next ones. Returns the number
-    /// removed. O(nodes + bytes of the two nodes at the borders), plus freeing the nodes between.
+    /// Removes up to `n` elements of the list: the one at `index` and the next ones. Returns the
+    /// number removed. O(nodes + bytes of the two nodes at the borders), plus freeing the nodes
+    /// between.
     pub fn remove_range(&mut self, index: usize, n: usize) -> usize {
         self.remove_range_into(index, n, &mut Self::new(NodeLimit::default()))
     }
 
-    /// Removes like [`Quicklist::remove_range`], but does not free the nodes of which it removes
-    /// all elements. It appends these nodes to `leftovers`, which the caller can drop at a suitable
-    /// time. `leftovers` must be a list without compression.
+    /// Removes elements like [`Quicklist::remove_range`], but does not free the nodes of which it
+    /// removes all elements. It appends these nodes to `leftovers`, which the caller can drop at a
+    /// suitable time. `leftovers` must be a list without compression.
     pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
         let Some((first, mut inner)) = self.locate(index) else { return 0 };
         let removed = n.min(self.len - index);
@@ -51,15 +52,16 @@ impl Quicklist {
         removed
     }
 
-    /// Removes the first elements equal to `bytes`, at most `max`. Returns the number removed.
-    /// O(n).
+    /// Removes the list's first elements equal to `bytes`, at most `max`. Returns the number
+    /// removed. O(n).
     pub fn remove_first_matches(&mut self, bytes: &[u8], max: usize) -> usize {
         let needle = Needle::new(bytes);
         let order = 0..self.nodes.len();
         self.remove_matches(needle, order, max, |node, left| node.remove_matches(needle, 0, left))
     }
 
-    /// Removes the last elements equal to `bytes`, at most `max`. Returns the number removed. O(n).
+    /// Removes the list's last elements equal to `bytes`, at most `max`. Returns the number
+    /// removed. O(n).
     pub fn remove_last_matches(&mut self, bytes: &[u8], max: usize) -> usize {
         let needle = Needle::new(bytes);
         let order = (0..self.nodes.len()).rev();

@@ -18,7 +18,7 @@ impl Quicklist {
         usize::from(self.limit.compress_depth)
     }
 
-    /// Compresses or decompresses each existing node with an index in `places`, as its distance
+    /// Compresses or decompresses each node of the list with an index in `places`, as its distance
     /// from the list's ends requires. O(bytes of the nodes that change).
     #[cold]
     pub(super) fn settle(&mut self, places: Range<usize>) {
@@ -36,8 +36,8 @@ impl Quicklist {
         }
     }
 
-    /// Compresses a node after another node was added at `end`: the one whose distance from that
-    /// end now exceeds the depth.
+    /// Compresses a node of the list after another node was added at `end`: the one whose distance
+    /// from that end now exceeds the compress depth.
     pub(super) fn settle_added(&mut self, end: End) {
         let depth = self.depth();
         match end {
@@ -49,8 +49,8 @@ impl Quicklist {
         }
     }
 
-    /// Decompresses nodes that are now within the depth after the first or the last node was
-    /// popped.
+    /// Decompresses the nodes that are within the compress depth of an end after the first or the
+    /// last node was popped.
     #[cold]
     pub(super) fn settle_popped(&mut self) {
         if self.limit.compresses() {
@@ -58,8 +58,8 @@ impl Quicklist {
         }
     }
 
-    /// Decompresses the nodes that are now within the depth after `count` nodes were removed
-    /// somewhere. O(their bytes).
+    /// Decompresses the nodes that are within the compress depth of an end after `count` nodes were
+    /// removed somewhere. O(their bytes).
     pub(super) fn settle_removed(&mut self, count: usize) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(depth.saturating_sub(count)..depth);

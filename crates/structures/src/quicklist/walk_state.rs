@@ -5,14 +5,14 @@ use super::{NodeView, Quicklist};
 use crate::walk_state::WalkState;
 
 impl Quicklist {
-    /// Starts a snapshot's walk of the list's present state, whose nodes [`Quicklist::walk_next`]
-    /// visits. O(1).
+    /// Starts a snapshot's walk, which reads the list's present state while the list changes;
+    /// [`Quicklist::walk_next`] visits its nodes. O(1).
     pub fn begin_walk(&mut self, walk_state: &WalkState) {
         self.nodes.begin(walk_state, ());
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the list;
+    /// `None` if there is none. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()

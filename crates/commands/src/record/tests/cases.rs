@@ -1,12 +1,13 @@
-//! Test cases: a few requests for each write command.
+//! Test cases of recorded commands: a few requests for each write command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Twins, name_of, writers};
 use crate::Command;
 
-/// The cases, with a blank line between them. Each runs in an empty keyspace. `|` separates the
-/// steps of a case (see [`Twins::step`]). Lines that begin with `#` are titles.
+/// The test cases of recorded commands, with a blank line between them. Each runs in an empty
+/// keyspace. `|` separates the steps of a case (see [`Twins::step`]). Lines that begin with `#` are
+/// titles.
 const CASES: &str = include_str!("cases.txt");
 
 #[test]
@@ -30,8 +31,8 @@ fn the_records_of_each_write_command_lead_to_the_same_data() {
 /// file for it. All run in one keyspace.
 const AS_IN_REDIS: &str = include_str!("redis.txt");
 
-/// Returns the expected record `record` of a request in [`AS_IN_REDIS`] with each `{n}` replaced by
-/// the time `now_ms + n`.
+/// Returns the commands `record` that a request in [`AS_IN_REDIS`] must record, with each `{n}`
+/// replaced by the time `now_ms + n`.
 fn with_times(record: &str, now_ms: i64) -> String {
     let mut parts = record.split('{');
     let mut text = parts.next().unwrap_or_default().to_string();
@@ -43,8 +44,8 @@ fn with_times(record: &str, now_ms: i64) -> String {
     text
 }
 
-/// Requests that some supported servers do not know, with their expected records, all run in one
-/// keyspace.
+/// Requests that some supported servers do not know, with the commands to record in their place.
+/// All run in one keyspace.
 const FOR_ALL_PEERS: &str = include_str!("peers.txt");
 
 /// Runs the requests in `text` and compares the commands recorded for them with the expected ones.
@@ -69,8 +70,8 @@ fn records_of_newer_requests_have_forms_that_all_peers_know() {
     check_records(FOR_ALL_PEERS);
 }
 
-/// Returns the forms that are never recorded, each as the command's name and the form's word. A
-/// form without a word repeats the name.
+/// Returns the command forms that are never recorded, each as the command's name and the form's
+/// word. A form without a word repeats the name.
 fn replaced_forms() -> BTreeSet<(&'static str, &'static str)> {
     let of_command = |command: &'static Command| {
         let forms = command.recorded_forms.iter().filter(|form| form.known.is_none());

@@ -6,14 +6,13 @@ use keyspace::view::ExpiredAccess;
 
 use super::{Twins, contents, name_of, writers};
 
-/// The templates of requests. `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a
-/// string, a HyperLogLog, a list, a set, a hash, a sorted set and a stream. `{e}` is a key of a
-/// vector set, `{k}` any key.
-/// [`filled`] replaces the other placeholders.
+/// The templates of the random requests. `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are
+/// keys of a string, a HyperLogLog, a list, a set, a hash, a sorted set and a stream. `{e}` is a
+/// key of a vector set, `{k}` any key. [`filled`] replaces the other placeholders.
 const TEMPLATES: &str = include_str!("templates.txt");
 
 const STEPS: usize = 12_000;
-/// The number of steps between comparisons of the two keyspaces. If they differ, the run is
+/// The number of random steps between comparisons of the two keyspaces. If they differ, the run is
 /// repeated with a comparison after each step.
 const STEPS_BETWEEN_CHECKS: usize = 40;
 
@@ -50,8 +49,8 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
     line + rest
 }
 
-/// Runs random steps and compares the twins after every `between` steps. Returns the names of the
-/// recorded commands.
+/// Runs random steps and compares the two keyspaces after every `between` steps. Returns the names
+/// of the recorded commands.
 ///
 /// # Errors
 /// The number of the step after which the twins differ.

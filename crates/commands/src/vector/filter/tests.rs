@@ -1,4 +1,5 @@
-//! Cases compared with Redis 8.0.2, and random expressions compared with a naive evaluator.
+//! Test cases of filter expressions, compared with Redis 8.0.2, and random expressions compared
+//! with a naive evaluator.
 
 use proptest::prelude::*;
 
@@ -6,7 +7,8 @@ use super::*;
 
 const ATTRIBUTES: &str = r#"{"a":1,"b":2.5,"s":"abc","e":"","t":true,"f":false,"n":null,"l":[1,2,"x",true],"o":{"a":1},"num":"12","neg":-3,"b-c":1,"b_c":1,"1":1,"z":[null],"ll":[[1]],"zero":"0"}"#;
 
-/// Returns `T` or `F` for an expression that parses, and the place of the error for others.
+/// Returns the outcome `T` (true) or `F` (false) of a filter expression that parses, and the place
+/// of the error for others.
 fn outcome(attributes: &str, expression: &str) -> String {
     match Filter::parse(expression.as_bytes()) {
         Ok(filter) => if filter.holds(attributes.as_bytes()) { "T" } else { "F" }.to_owned(),
@@ -18,7 +20,7 @@ fn outcome(attributes: &str, expression: &str) -> String {
     }
 }
 
-/// Checks expressions, one a line, that all have this outcome for [`ATTRIBUTES`].
+/// Checks filter expressions, one a line, that all have this outcome for [`ATTRIBUTES`].
 fn check(expected: &str, expressions: &str) {
     for expression in expressions.lines().map(str::trim).filter(|line| !line.is_empty()) {
         assert_eq!(outcome(ATTRIBUTES, expression), expected, "{expression}");
@@ -353,7 +355,7 @@ fn deep_nesting_costs_no_stack() {
     assert_eq!(outcome("{}", &brackets), "T");
 }
 
-/// An expression as a tree.
+/// A random filter expression as a tree.
 #[derive(Clone, Debug)]
 enum Tree {
     Number(i32),
@@ -363,7 +365,7 @@ enum Tree {
     Pair(Box<Tree>, &'static str, Box<Tree>),
 }
 
-/// The value of a tree: a number or a string.
+/// The value of an expression's tree: a number or a string.
 #[derive(Clone, Debug, PartialEq)]
 enum Result {
     Number(f64),
@@ -388,7 +390,7 @@ impl Result {
 }
 
 impl Tree {
-    /// Writes the tree with brackets around each operator.
+    /// Writes the tree as a filter expression, with brackets around each operator.
     fn write(&self) -> String {
         match self {
             Tree::Number(number) => number.to_string(),
@@ -399,7 +401,8 @@ impl Tree {
         }
     }
 
-    /// Evaluates the tree for the fields `p` = 7, `q` = "7", `r` = "x"; `None` for another field.
+    /// Evaluates the expression's tree for the fields `p` = 7, `q` = "7", `r` = "x"; `None` if it
+    /// uses another field.
     fn evaluate(&self) -> Option<Result> {
         let truth = |holds: bool| Result::Number(f64::from(u8::from(holds)));
         Some(match self {
