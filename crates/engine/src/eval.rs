@@ -639,11 +639,12 @@ struct RunningScript<'r, 'g, 's, C, H> {
     /// no effect.
     begins_to_write: bool,
     has_written: bool,
-    /// True if the last command was refused before it ran.
+    /// True if the script's last command was refused before it ran.
     was_refused: bool,
     /// True if the script was stopped because the server is shutting down.
     is_cut_off: bool,
-    /// The reason for which the script must run again.
+    /// The reason for which the script must run again: with other locks, or as the exclusive owner
+    /// of the keyspace.
     needs: Needs,
     buffers: Box<ScriptBuffers>,
 }
@@ -678,7 +679,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
     }
 
     /// Runs the prepared script. Then restores the client's database and protocol, so that messages
-    /// released afterwards are written in the client's own protocol.
+    /// sent to it afterwards are written in the client's own protocol.
     fn run(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -692,7 +693,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         end
     }
 
-    /// Finds a command that scripts may run.
+    /// Finds a command by its name and checks that it is one that scripts may run.
     fn find(&self, args: &Args<'_>) -> Result<&'static Registered, CommandError> {
         let Some(registered) = self.executor.shared().table.find(args.get(0)) else {
             return Err(CommandError::Line("ERR Unknown Redis command called from script"));
@@ -700,7 +701,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(registered.called_by(args))
     }
 
-    /// Finds a command and checks that the script may run it.
+    /// Finds a command by its name and checks that this script may run it now.
     fn permitted(&mut self, args: &Args<'_>) -> Result<&'static Registered, CommandError> {
         let registered = self.find(args)?;
         let checked = self.check_call(registered, args.len());
@@ -765,8 +766,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
     }
 
     /// Locks the shards of a command's keys, and the shards that are needed to serve clients
-    /// blocked on them. Fails with [`Stop::Again`] if one of these shards is locked by another
-    /// thread, or the script locks too many.
+    /// blocked on them. Fails with [`Stop::Again`] if another thread has locked one of these
+    /// shards, or if the script would lock too many.
     fn lock_keys(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let Some(locked) = &mut self.locked else { return Ok(()) };
         let shared = self.executor.shared();
@@ -799,8 +800,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Checks that a command can run under the locks, locks the shards of its keys, and copies the
-    /// keys that it may change.
+    /// Prepares a command of the script: checks that it can run under locks, locks the shards of
+    /// its keys, and copies the keys that it may change.
     fn prepare(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let can_share = can_share(request);
         if self.locked.is_none() {
@@ -852,7 +853,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Runs a command. Its reply, or the error that refuses it, is in `self.buffers.out`.
+    /// Runs a command of the script. Its reply, or error if refused, is in `self.buffers.out`.
     fn run_command(&mut self, args: Args<'_>, protocol: Protocol) -> Result<(), Stop> {
         self.was_refused = false;
         let registered = match self.permitted(&args) {
@@ -885,7 +886,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Writes the error of a refused command as the reply that the script receives.
+    /// Writes the error of a refused command as the reply that the script receives for it.
     #[cold]
     fn refuse(&mut self, protocol: Protocol, error: CommandError) {
         self.was_refused = true;

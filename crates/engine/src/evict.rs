@@ -56,20 +56,20 @@ const HELP_STEPS: usize = 256;
 /// counts as used memory.
 const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 
-/// The result of enforcing the limit.
+/// The result of enforcing the memory limit `maxmemory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitState {
-    /// Used memory plus the requested reserve is within its limit, except for a permitted small
-    /// excess.
+    /// Used memory plus the requested reserve is within the memory limit, except for a permitted
+    /// small excess.
     Fits,
-    /// Memory is over its limit, and later turns continue to evict. The time for eviction in this
-    /// turn has passed, or the change log is full.
+    /// Memory is over the limit, and later turns (passes of the event loop) continue to evict. The
+    /// time for eviction in this turn has passed, or the change log is full.
     InProgress,
     /// Memory is over its limit, or a large reserve does not fit, and no key can be evicted.
     Short,
 }
 
-/// The state by which a thread enforces the limit.
+/// The state by which a thread enforces the memory limit `maxmemory`.
 #[derive(Default)]
 pub struct MemoryLimit {
     evictor: Evictor,
@@ -79,8 +79,8 @@ pub struct MemoryLimit {
     /// The number of bytes that the thread may allocate after used memory was last computed, until
     /// it must be computed again.
     allowance_bytes: i64,
-    /// True if no key could be evicted in this turn; eviction is not tried again before the next
-    /// turn.
+    /// True if no key could be evicted in this turn (pass of the event loop); eviction is not tried
+    /// again before the next turn.
     nothing_evictable: bool,
 }
 
@@ -91,8 +91,8 @@ impl MemoryLimit {
         alloc::thread_memory_bytes() + len_bytes as i64 - self.from_bytes <= self.allowance_bytes
     }
 
-    /// Computes used memory from all threads' counters at the start of a turn, and how much this
-    /// thread may allocate. O(threads).
+    /// Computes used memory from all threads' counters at the start of a turn (a pass of the event
+    /// loop), and how much this thread may allocate. O(threads).
     pub fn begin_turn(&mut self, limit: u64, threads: usize) {
         self.nothing_evictable = false;
         self.sum(limit, threads);
@@ -140,8 +140,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (can_fit || is_unlimited) && self.make_room(memory, reserve_bytes) != LimitState::Short
     }
 
-    /// Makes room for `reserve_bytes` more: evicts keys by the policy, and helps to free lazy freed
-    /// values if memory is far over its limit. The caller holds no shard's lock.
+    /// Makes room in memory for `reserve_bytes` more: evicts keys by the policy, and helps to free
+    /// lazy freed values if memory is far over its limit. The caller holds no shard's lock.
     ///
     /// Takes at most as long as `maxmemory-eviction-tenacity` permits, with one exception. If
     /// memory is within its limit but a large `reserve_bytes` does not fit, it continues until that
@@ -218,8 +218,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Evicts a key, under the lock of its shard, as one unit of the change log. Returns false if
-    /// no key can be evicted.
+    /// Evicts a key, under the lock of its shard, and records the eviction as one unit of the
+    /// change log. Returns false if no key can be evicted.
     fn evict_one(&mut self, memory: &mut MemoryLimit, policy: Policy) -> bool {
         let (commit, rng) = (&mut self.commit, &mut self.rng);
         let samples = self.settings.maxmemory_samples;
@@ -255,7 +255,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         true
     }
 
-    /// Runs `work`, and records its latency if the latency monitor is on.
+    /// Runs `work`, and records the time it took as `event` if the latency monitor is on.
     fn timed<R>(&mut self, event: Event, work: impl FnOnce(&mut Self) -> R) -> R {
         let since = (self.settings.thresholds.latency_ms > 0).then(|| self.clock.now());
         let result = work(self);
@@ -283,8 +283,9 @@ pub fn is_exceeded(shared: &Shared) -> bool {
 }
 
 /// Returns the bytes of used memory that do not count towards the limit: memory that waits to be
-/// freed, that of messages, of the change log and of a save or a full sync. The replication stream
-/// does not count beyond the backlog. In Redis, another process takes the memory of a save.
+/// freed, and memory for messages to clients, for the change log, and for a save or a full sync.
+/// The replication stream does not count beyond the backlog. In Redis, another process takes the
+/// memory of a save.
 pub fn uncounted_bytes(shared: &Shared) -> u64 {
     shared.freeing.pending_bytes()
         + shared.pubsub.push_bytes().load(Relaxed)

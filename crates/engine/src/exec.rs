@@ -197,7 +197,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Handles EXEC. Sets [`Flow::Postponed`] and keeps the transaction if clients were paused
-    /// while the thread waited to own the keyspace.
+    /// while the thread waited to own the keyspace exclusively.
     fn exec(
         &mut self,
         session: &mut Session,
@@ -341,7 +341,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         true
     }
 
-    /// Returns the queued commands with their key positions. O(keys).
+    /// Returns the queued commands of a transaction with the positions of their keys. O(keys).
     fn requests<'t>(&self, transaction: &'t Transaction) -> Vec<Request<'t>>
     where
         's: 't,
@@ -352,8 +352,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a queued command, or a command of a script, under the locks of its transaction or
-    /// script. If `locked` is `None`, the caller owns the keyspace, and a command on keys locks
-    /// them itself. Returns true if the command succeeded.
+    /// script. If `locked` is `None`, the caller owns the keyspace exclusively, and a command on
+    /// keys locks them itself. Returns true if the command succeeded.
     pub(crate) fn run_queued(
         &mut self,
         session: &mut Session,
@@ -420,7 +420,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         succeeded
     }
 
-    /// Ends a transaction: sends its messages and serves clients blocked on changed keys.
+    /// Ends a transaction under locks: sends its messages to other clients and serves clients
+    /// blocked on changed keys.
     fn end_transaction(&mut self, locked: Locked<'s>, session: &Session) {
         if self.commit.is_pending() {
             self.commit.release(session.id);

@@ -57,55 +57,59 @@ const LOCKED_KEY_RETRY_MS: i64 = 100;
 /// The weight of one round of active expiry in the running mean of the fraction of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
 
-/// The housekeeper's walk over the keyspace.
+/// The housekeeper's walk over the keyspace that removes expired keys and fields (active expiry).
 pub struct ActiveExpiry {
     at: SweepPoint,
-    /// The number of shards that the current walk has not finished, including the one at `at`; 0
-    /// between walks.
+    /// The number of shards that the present walk of active expiry has not finished, including the
+    /// one at `at`; 0 between walks.
     shards_left: usize,
-    /// The earliest time of the next slice (a short run of the walk).
+    /// The earliest time of the next slice (a short run) of active expiry.
     next: Instant,
-    /// The share of a core that expiry may use, computed from the findings of the last slice.
+    /// The share of a core that active expiry may use, computed from the findings of the last
+    /// slice.
     share: Share,
     /// The idle time of all I/O threads together in the last round, in percent of one core, at most
     /// 100.
     idle_percent: u32,
     /// The number of keys that active expiry had removed before this round of the housekeeper.
     expired_before: u64,
-    /// The number of keys with an expiry in the tables that slices have visited in this round.
+    /// The number of keys with an expiry in the tables that active expiry has visited in this
+    /// round.
     expiring: u64,
 }
 
 /// The results of one slice of active expiry.
 #[derive(Clone, Copy, Default)]
 struct Found {
-    /// The number of checked elements: keys with an expiry, and hashes that have fields with one.
+    /// The number of elements that active expiry has checked: keys with an expiry, and hashes that
+    /// have fields with one.
     looked_at: u64,
-    /// The number of removed keys and fields.
+    /// The number of expired keys and fields that active expiry has removed.
     removed: u64,
 }
 
 impl Found {
-    /// Returns the number of removed keys and fields in percent of the checked elements, at most
-    /// 100.
+    /// Returns the number of removed keys and fields in percent of the elements that active expiry
+    /// has checked, at most 100.
     fn stale_percent(self) -> u32 {
         (self.removed * 100 / self.looked_at.max(1)).min(100) as u32
     }
 }
 
-/// The share of a core that expiry may use.
+/// The share of a core that active expiry may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     permille: u32,
-    /// True if the percentage of overdue elements is above the tolerated percentage.
+    /// True if the percentage of overdue elements is above the percentage that active expiry
+    /// tolerates.
     is_behind: bool,
 }
 
 impl Share {
-    /// Computes the share at an `active-expire-effort` from 1 to 10. `stale_percent` is the
-    /// percentage of checked elements that were overdue. With effort 1, the share is at least 25 %
-    /// if 10 % or more were overdue. With effort 10, it is at least 43 % if 1 % or more were
-    /// overdue.
+    /// Computes active expiry's share of a core at an `active-expire-effort` from 1 to 10.
+    /// `stale_percent` is the percentage of checked elements that were overdue. With effort 1, the
+    /// share is at least 25 % if 10 % or more were overdue. With effort 10, it is at least 43 % if
+    /// 1 % or more were overdue.
     fn of(effort: u32, stale_percent: u32, idle_percent: u32) -> Self {
         let is_behind = stale_percent >= 11 - effort;
         let permille = if is_behind { 10 * idle_percent.max(23 + 2 * effort) } else { 4 * effort };
@@ -117,7 +121,7 @@ impl Share {
         SLICE_MAX.min(PERIOD_MAX * self.permille / 1000)
     }
 
-    /// Returns the pause after a slice that took the time `worked`.
+    /// Returns the pause of active expiry after a slice that took the time `worked`.
     fn rest(self, worked: Duration) -> Duration {
         worked * (1000 - self.permille) / self.permille
     }
@@ -154,14 +158,15 @@ impl ActiveExpiry {
         }
     }
 
-    /// Returns the earliest time of the next slice; `None` if the walk is complete.
+    /// Returns the earliest time of the next slice of active expiry; `None` if the walk over the
+    /// keyspace is complete.
     pub fn next_slice(&self) -> Option<Instant> {
         (self.shards_left > 0).then_some(self.next)
     }
 
-    /// Continues the walk for a slice. Calls `after_step` after each step, outside the gate (the
-    /// keyspace's shared lock). `after_step` must wake the threads in the outbox and wait for the
-    /// given time.
+    /// Continues active expiry's walk over the keyspace for a slice. Calls `after_step` after each
+    /// step, outside the gate (the keyspace's shared lock). `after_step` must wake the threads in
+    /// the outbox and wait for the given time.
     pub fn slice<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -220,10 +225,10 @@ impl ActiveExpiry {
         keeps_up
     }
 
-    /// Runs one step at the walk's current point. Returns the point at which the next step
-    /// continues in the same shard; `None` if the shard is done or a busy script holds it. A step
-    /// runs inside the gate (the keyspace's shared lock) like a thread's turn, so no key is removed
-    /// while another thread owns the keyspace.
+    /// Runs one step of active expiry at the walk's current point. Returns the point at which the
+    /// next step continues in the same shard; `None` if the shard is done or a busy script holds
+    /// it. A step runs inside the gate (the keyspace's shared lock) like a thread's turn, so no key
+    /// is removed while another thread owns the keyspace exclusively.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,
@@ -320,18 +325,18 @@ pub fn expire_local_keys<C: Clock, H: Host>(
 /// The result of checking a key whose deadline clients of the replica have set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
-    /// The key does not exist any more, or has no deadline.
+    /// The key with the recorded deadline does not exist any more, or has no deadline.
     Gone,
-    /// The key has another deadline, in Unix milliseconds.
+    /// The key has another deadline than the recorded one, in Unix milliseconds.
     Lives(i64),
-    /// A busy script has locked the key.
+    /// A busy script has locked the key, so it cannot be checked now.
     Locked,
     /// The key cannot be checked, and no key can be removed now: a busy script owns the keyspace,
     /// or data is being loaded.
     Nowhere,
 }
 
-/// Removes a key if its deadline has passed.
+/// Removes a key with a deadline that a client of this replica has set, if the deadline has passed.
 fn expire_local_key<C: Clock, H: Host>(executor: &mut Executor<'_, C, H>, named: &Named) -> Looked {
     let (shared, now_ms) = (executor.shared(), executor.now.unix_ms);
     let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
@@ -386,8 +391,8 @@ fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_
     }
 }
 
-/// Adds the keyspace events and changed keys of a step's removals to the commit, as a command
-/// would.
+/// Passes the keyspace events and changed keys of the removals of active expiry on to other
+/// clients, as for a command.
 #[cold]
 fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
     let (effects, hasher) = (&mut commit.effects, commit.shared.keyspace.hasher());

@@ -10,7 +10,8 @@ use crate::settings::Settings;
 use crate::shared::{Pause, Role};
 use crate::table::Runner;
 
-/// The rule by which the commands of a turn treat expired keys and fields.
+/// The rule by which the commands of a turn (a pass of the event loop) treat expired keys and
+/// fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryRule {
     /// Commands remove the expired keys that they access.
@@ -27,8 +28,9 @@ pub enum ExpiryRule {
 }
 
 impl ExpiryRule {
-    /// Returns the rule of a turn that begins at `now_ms`, in Unix milliseconds. The role of a
-    /// replica takes precedence over a pause, and a pause over `import-mode`.
+    /// Returns the rule for expired keys in a turn (a pass of the event loop) that begins at
+    /// `now_ms`, in Unix milliseconds. The role of a replica takes precedence over a pause, and a
+    /// pause over `import-mode`.
     #[inline]
     pub fn of(pause: &Pause, settings: &Settings, role: &Role, now_ms: i64) -> Self {
         match (role.is_replica.load(Relaxed), pause.is_on(now_ms), settings.import_mode) {

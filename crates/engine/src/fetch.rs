@@ -8,29 +8,30 @@ use keyspace::{Db, Keyspace, Object};
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner};
 
-/// The minimum number of requests for which prefetching saves more time than it costs.
+/// The minimum number of requests in a batch for which prefetching saves more time than it costs.
 const REQUESTS_MIN: usize = 2;
 
-/// A key or member to look up, by its hash, and the hash.
+/// A key or member to prefetch, given by its hash, and that hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct LookupKey<H> {
     hash: H,
     len_bytes: usize,
 }
 
-/// The key and the member that one request looks up.
+/// The key and the member that one request looks up, to be prefetched.
 #[derive(Clone, Copy)]
 pub struct Lookup {
-    /// The key, if the request has exactly one; for a script, its first declared key.
+    /// The key that the request looks up, if it has exactly one; for a script, its first declared
+    /// key.
     key: Option<LookupKey<KeyHash>>,
     /// The member that is looked up in the value of the key; `None` if there is none.
     member: Option<LookupKey<u64>>,
-    /// The database of the key.
+    /// The number of the database of the key.
     db: usize,
 }
 
 impl Lookup {
-    /// Creates a lookup without key and member.
+    /// Creates the lookup of a request that has no key and no member to prefetch.
     #[inline]
     pub fn none(db: usize) -> Self {
         Self { key: None, member: None, db }
@@ -90,7 +91,7 @@ impl Lookup {
     }
 }
 
-/// The kinds of lookups (keys, members) that several requests need.
+/// The kinds of lookups (keys, members) that several requests need, to be prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
     /// The requests need only lookups of keys.
@@ -124,8 +125,8 @@ pub fn ahead<T: AsRef<Lookup>>(requests: &[T], sought: Sought, keyspace: &Keyspa
     each_member(requests, keyspace, |object, member| object.prefetch_member(member.hash, member.len_bytes));
 }
 
-/// Calls `fetch` once for each run of consecutive requests with the same key. Skips a key whose
-/// shard is locked by another thread.
+/// Calls `fetch` once for each sequence of consecutive requests with the same key. Skips a key
+/// whose shard is locked by another thread.
 #[inline]
 fn each_key<T: AsRef<Lookup>>(
     requests: &[T],

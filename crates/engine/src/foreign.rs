@@ -10,7 +10,8 @@
 //! with later releases and the modules that they bundle. A command that this server implements must
 //! be removed from the list: a test of the joined table fails otherwise.
 
-/// The commands in lower case, in ascending order. A subcommand is written `container|subcommand`.
+/// The names of commands that this server does not have, in lower case, in ascending order. A
+/// subcommand is written `container|subcommand`.
 #[rustfmt::skip]
 pub const COMMANDS: &[&str] = &[
     "_ft.config", "_ft.config|get", "_ft.config|help", "_ft.config|set", "_ft.debug", "acl|delrole",
@@ -45,7 +46,7 @@ pub const COMMANDS: &[&str] = &[
     "ts.nrevrange", "ts.queryindex", "ts.querylabels", "ts.range", "ts.read", "ts.revrange",
 ];
 
-/// The categories that modules add.
+/// The names of command categories that modules of Redis and Valkey add.
 const CATEGORIES: &[&str] =
     &["array", "bloom", "cms", "cuckoo", "json", "search", "tdigest", "timeseries", "topk"];
 
@@ -70,12 +71,12 @@ pub(crate) fn is_rule(rule: &str, first_args: FirstArgs) -> bool {
     is_command(rule) || (first_args == FirstArgs::Taken && of_first_arg())
 }
 
-/// The treatment of `command|word` if the command has no subcommands.
+/// The treatment of a rule `command|word` whose command has no subcommands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstArgs {
-    /// The word is accepted as a first argument.
+    /// The word is accepted as a first argument of the command.
     Taken,
-    /// The rule is an error.
+    /// The rule with the word is an error.
     Refused,
 }
 

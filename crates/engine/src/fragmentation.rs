@@ -8,14 +8,16 @@ use std::time::Duration;
 pub struct CompactionSettings {
     /// `activedefrag`: true if compaction is on.
     pub is_on: bool,
-    /// `active-defrag-ignore-bytes`: the excess memory up to which nothing is done.
+    /// The option `active-defrag-ignore-bytes`: the excess memory, in bytes, up to which compaction
+    /// does nothing.
     pub ignored_bytes: u64,
     /// `active-defrag-threshold-lower` and `-upper`: the excess memory in percent of used memory at
     /// which compaction begins, and at which it uses the most CPU time.
     pub threshold_percent: (u64, u64),
     /// `active-defrag-cycle-min` and `-max`: the shares of a core at these thresholds, in percent.
     pub share_percent: (u64, u64),
-    /// `active-defrag-cycle-us`: the longest time for which compaction runs without a rest.
+    /// The option `active-defrag-cycle-us`: the longest time for which compaction runs without a
+    /// pause.
     pub slice: Duration,
 }
 
@@ -34,9 +36,9 @@ impl Default for CompactionSettings {
 /// The used memory, and the memory that the allocator holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldMemory {
-    /// The bytes that are allocated and in use.
+    /// The bytes of memory that are allocated and in use.
     pub used_bytes: u64,
-    /// The resident bytes that the allocator holds.
+    /// The resident bytes of memory that the allocator holds.
     pub held_bytes: u64,
 }
 

@@ -37,26 +37,27 @@ const PENDING_BYTES_MAX: u64 = 64 << 20;
 /// The number of pieces, such as members, that a thread frees before it computes again how many
 /// bytes it still owes.
 const HELP_STEPS: usize = 256;
-/// The number of waiting tasks above which a thread that adds one must free some.
+/// The number of waiting lazy freed values above which a thread that adds one must free some.
 const PENDING_TASKS_MAX: usize = 10_000;
 /// The number of pieces, such as members, that a thread frees for each task that it adds while too
 /// many tasks wait. An average value has fewer pieces, so the queue gets shorter.
 const STEPS_PER_TASK: usize = 256;
 
-/// A lazy freed value, which is freed in pieces.
+/// A lazy freed value in the queue, which is freed in pieces.
 struct Task {
     number: u64,
     pieces: FreeingSteps,
-    /// The estimated memory, in bytes, of those parts of the task's value that are not freed yet.
+    /// The estimated memory, in bytes, of those parts of the lazy freed value that are not freed
+    /// yet.
     bytes: u64,
     objects: u64,
 }
 
 #[derive(Default)]
 struct Tasks {
-    /// The waiting tasks, ordered by number.
+    /// The waiting lazy freed values, ordered by number.
     waiting: VecDeque<Task>,
-    /// The numbers of the tasks whose values threads are freeing now.
+    /// The numbers of the lazy freed values that threads are freeing now.
     taken: Vec<u64>,
     next_number: u64,
 }
@@ -99,9 +100,9 @@ impl FreeQueue {
         self.tasks.lock().expect("nothing panics while the tasks are locked")
     }
 
-    /// Adds values that commands have removed. Returns the number of bytes that the caller must
-    /// itself help to free ([`FreeQueue::help`]). O(values); if too many tasks wait, the caller
-    /// also frees some pieces for each value.
+    /// Adds values that commands have removed to the queue of lazy freed values. Returns the number
+    /// of bytes that the caller must itself help to free ([`FreeQueue::help`]). O(values); if too
+    /// many tasks wait, the caller also frees some pieces for each value.
     pub fn push(&self, lazy_freed: Vec<LazyFreed>) -> u64 {
         let is_full = self.pending_bytes() > PENDING_BYTES_MAX;
         let mut pushed_bytes = 0;
@@ -155,14 +156,14 @@ impl FreeQueue {
         0
     }
 
-    /// Frees up to `pieces` pieces of the oldest value that no thread is working on. Returns false
-    /// if there is no such value.
+    /// Frees up to `pieces` pieces of the oldest lazy freed value that no thread is working on.
+    /// Returns false if there is no such value.
     pub fn free_some(&self, pieces: usize) -> bool {
         self.free_one(pieces).is_some()
     }
 
-    /// Frees as [`free_some`](Self::free_some) does. Returns the number of estimated bytes that
-    /// this step freed; `None` if there is no waiting task.
+    /// Frees pieces as [`free_some`](Self::free_some) does. Returns the number of estimated bytes
+    /// that this step freed; `None` if no lazy freed value waits.
     fn free_one(&self, pieces: usize) -> Option<u64> {
         let mut tasks = self.lock();
         let mut task = tasks.waiting.pop_front()?;
@@ -191,8 +192,8 @@ impl FreeQueue {
         Some(counted)
     }
 
-    /// Waits until a task is added or [`FreeQueue::wake`] is called, for at most `timeout`. Returns
-    /// at once if a task is waiting.
+    /// Waits until a lazy freed value is added or [`FreeQueue::wake`] is called, for at most
+    /// `timeout`. Returns at once if a value is waiting.
     pub fn wait(&self, timeout: Duration) {
         let tasks = self.lock();
         if tasks.waiting.is_empty() {
@@ -206,21 +207,21 @@ impl FreeQueue {
         self.arrived.notify_all();
     }
 
-    /// Returns a ticket for all tasks that were added so far.
+    /// Returns a ticket that stands for all lazy freed values that were added so far.
     pub fn ticket(&self) -> Ticket {
         Ticket(self.lock().next_number)
     }
 
-    /// Returns true if all tasks of the ticket are done.
+    /// Returns true if all lazy freed values that the ticket stands for are freed.
     pub fn is_done(&self, ticket: Ticket) -> bool {
         let tasks = self.lock();
         let waiting = tasks.waiting.front().map(|task| task.number);
         waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
     }
 
-    /// Records that a client waits for this ticket. The tasks may have been completed just before
-    /// this call, and then nobody wakes the client. So the caller must check [`FreeQueue::is_done`]
-    /// afterwards.
+    /// Records that a client waits until the values of this ticket are freed. They may have been
+    /// freed just before this call, and then nobody wakes the client. So the caller must check
+    /// [`FreeQueue::is_done`] afterwards.
     pub fn await_ticket(&self, ticket: Ticket) {
         // Relaxed: the lock of the tasks, which `is_done` takes, orders this store against the
         // freeing.
@@ -244,22 +245,23 @@ impl FreeQueue {
             && self.awaited.compare_exchange(awaited, NO_TICKET, Relaxed, Relaxed).is_ok()
     }
 
-    /// Returns the estimated number of bytes that wait to be freed.
+    /// Returns the estimated number of bytes of lazy freed values that wait to be freed.
     pub fn pending_bytes(&self) -> u64 {
         self.pending_bytes.load(Relaxed)
     }
 
-    /// Returns the number of values that wait to be freed; for a flush, the number of keys.
+    /// Returns the number of lazy freed values that wait to be freed; for a flush, the number of
+    /// keys.
     pub fn pending_objects(&self) -> u64 {
         self.pending_objects.load(Relaxed)
     }
 
-    /// Returns the number of values freed so far; a flush counts its keys.
+    /// Returns the number of lazy freed values that were freed so far; a flush counts its keys.
     pub fn freed_objects(&self) -> u64 {
         self.freed_objects.load(Relaxed)
     }
 
-    /// Resets the number of freed values, for CONFIG RESETSTAT.
+    /// Resets the number of lazy freed values that were freed, for CONFIG RESETSTAT.
     pub fn reset_stats(&self) {
         self.freed_objects.store(0, Relaxed);
     }

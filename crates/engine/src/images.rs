@@ -10,7 +10,7 @@ use keyspace::{Key, KeyEntry};
 /// key did not exist.
 struct Image {
     db: usize,
-    /// The range of the key's name in [`Images::names`].
+    /// The range in [`Images::names`] of the name of the copied key.
     name: Range<usize>,
     hash: KeyHash,
     entry: Option<KeyEntry>,
@@ -26,20 +26,22 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Returns true if there is an image of this key. O(images): a script writes to few keys.
+    /// Returns true if a copy (image) of this key was made in the script's run. O(images): a script
+    /// writes to few keys.
     pub(crate) fn has(&self, db: usize, key: Key<'_>) -> bool {
         let is_of = |image: &Image| image.hash == key.hash && image.db == db;
         self.list.iter().any(|image| is_of(image) && self.names[image.name.clone()] == *key.bytes)
     }
 
-    /// Adds an image: the entry at the key, or `None` if the key did not exist.
+    /// Adds a copy (image) of a key: its entry, or `None` if the key did not exist.
     pub(crate) fn push(&mut self, db: usize, key: Key<'_>, entry: Option<KeyEntry>) {
         let start = self.names.len();
         self.names.extend_from_slice(key.bytes);
         self.list.push(Image { db, name: start..self.names.len(), hash: key.hash, entry });
     }
 
-    /// Removes all images, the newest first, and calls `put_back` with each, to restore the key.
+    /// Removes all copies (images) of keys, the newest first, and calls `put_back` with each, to
+    /// restore the key.
     pub(crate) fn take_back(&mut self, mut put_back: impl FnMut(usize, Key<'_>, Option<KeyEntry>)) {
         while let Some(Image { db, name, hash, entry }) = self.list.pop() {
             put_back(db, Key { bytes: &self.names[name], hash }, entry);
@@ -47,13 +49,14 @@ impl Images {
         self.names.clear();
     }
 
-    /// Removes all images, and leaves the keys as they are.
+    /// Removes all copies (images) of keys, and leaves the keys as they are.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.names.clear();
     }
 
-    /// Returns the allocated memory in bytes, without the copied entries.
+    /// Returns the memory allocated for copies (images) of keys in bytes, without the copied
+    /// entries.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.names.capacity() + size_of::<Image>() * self.list.capacity()
     }

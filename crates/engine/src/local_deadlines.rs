@@ -61,7 +61,7 @@ impl LocalDeadlines {
         Some(key)
     }
 
-    /// Forgets the keys of the databases for which `is_emptied` returns true. O(keys).
+    /// Removes from the set the keys of the databases for which `is_emptied` returns true. O(keys).
     pub fn forget(&self, is_emptied: impl Fn(usize) -> bool) {
         if self.is_empty() {
             return;
@@ -72,19 +72,19 @@ impl LocalDeadlines {
         self.count.store(keys.queue.len(), Relaxed);
     }
 
-    /// Forgets all keys, because the data was replaced or the role has changed.
+    /// Removes all keys from the set, because the data was replaced or the role has changed.
     pub fn clear(&self) {
         let keys = std::mem::take(&mut *self.keys.lock());
         self.count.store(0, Relaxed);
         drop(keys);
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of keys with deadlines that clients of this replica have set.
     pub fn len(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// Returns true if there is no key.
+    /// Returns true if no key has a deadline that a client of this replica has set.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

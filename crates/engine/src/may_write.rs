@@ -30,7 +30,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Returns the effect that the queued commands of a transaction may have. O(commands).
+    /// Returns the effect on data that the queued commands of a transaction may have. O(commands).
     pub(crate) fn effect_of(&mut self, transaction: &Transaction) -> Effect {
         let hasher = self.shared().keyspace.hasher();
         let writes = transaction.queue.iter().any(|queued| match queued.registered.command.run {
@@ -40,8 +40,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         if writes { Effect::MayWrite } else { Effect::Harmless }
     }
 
-    /// Returns true if the script that a request names may write, by the flags that the script
-    /// declares.
+    /// Returns true if the script that a request names may write, according to the flags that the
+    /// script declares.
     fn script_may_write(&mut self, verb: ScriptVerb, args: &Args<'_>) -> bool {
         let Some(engine) = self.scripts.as_mut().filter(|_| !verb.is_read_only()) else { return false };
         let prepared = engine.prepare(verb.source(args));

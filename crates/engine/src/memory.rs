@@ -13,8 +13,8 @@ const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 /// allocator may keep.
 const BLOCK_CACHE_PART: u64 = 40;
 
-/// Returns true if resident memory is kept close to used memory under a limit of `limit` bytes; 0
-/// means no limit.
+/// Returns true if resident memory is kept close to used memory under a `maxmemory` of `limit`
+/// bytes; 0 means no limit.
 pub fn is_tight(limit: u64) -> bool {
     (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
 }
@@ -25,8 +25,8 @@ pub fn block_cache_bytes_max(limit: u64) -> Option<usize> {
     is_tight(limit).then_some((limit / BLOCK_CACHE_PART) as usize)
 }
 
-/// Returns the number of bytes by which used memory may exceed the limit for a short time. The
-/// excess is memory that waits to be freed, or the arguments of a large command.
+/// Returns the number of bytes by which used memory may exceed the limit `maxmemory` for a short
+/// time. The excess is memory that waits to be freed, or the arguments of a large command.
 pub fn slack(limit: u64) -> u64 {
     limit / 128
 }
@@ -41,8 +41,8 @@ pub fn time_limit(tenacity: u32) -> Option<Duration> {
     }
 }
 
-/// The time during which memory was over its limit, because no key could be evicted or the time for
-/// evictions had passed. INFO shows it as `total_eviction_exceeded_time` and
+/// The time during which memory was over the limit `maxmemory`, because no key could be evicted or
+/// the time for evictions had passed. INFO shows it as `total_eviction_exceeded_time` and
 /// `current_eviction_exceeded_time`.
 #[derive(Debug, Default)]
 pub struct OverLimit {
@@ -74,8 +74,8 @@ impl OverLimit {
         }
     }
 
-    /// Returns the total time of all ended periods over the limit, and the time of the current one
-    /// up to `uptime`.
+    /// Returns the total time of all ended periods over the memory limit, and the time of the
+    /// current one up to `uptime`.
     pub fn times(&self, uptime: Duration) -> (Duration, Duration) {
         let since_usec = self.since_usec.load(Relaxed);
         let now_usec = uptime.as_micros() as u64 + 1;
@@ -83,7 +83,7 @@ impl OverLimit {
         (Duration::from_micros(self.total_usec.load(Relaxed)), Duration::from_micros(current_usec))
     }
 
-    /// Resets both times, for CONFIG RESETSTAT.
+    /// Resets the times over the memory limit, for CONFIG RESETSTAT.
     pub fn reset(&self) {
         self.since_usec.store(0, Relaxed);
         self.total_usec.store(0, Relaxed);

@@ -7,11 +7,13 @@ use crate::stats::hot_keys::Sampling;
 
 /// The counters of a thread's commands that only this thread reads.
 pub struct Meter {
-    /// The clock for the end-to-end latency of this turn's requests.
+    /// The clock for the end-to-end latency of the requests of this turn (a pass of the event
+    /// loop).
     pub turn: TurnClock,
     /// True if the last request ran a command; false if it was refused or queued.
     pub called: bool,
-    /// True if commands are counted for HOTKEYS in this turn, with their time.
+    /// True if commands are counted for HOTKEYS, with their time, in this turn (a pass of the event
+    /// loop).
     pub samples_hot_keys: bool,
     /// The number of commands that ran in this turn, minus the number of requests. A command of a
     /// transaction or script adds 1; a request that ran no command subtracts 1.
@@ -22,7 +24,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Creates counters at zero for this number of commands.
+    /// Creates counters at zero for a command table of this number of commands.
     pub fn new(command_count: usize, now: Instant) -> Self {
         Self {
             turn: TurnClock::new(command_count, now),
@@ -42,9 +44,9 @@ impl Meter {
         self.sample_in == 0
     }
 
-    /// Draws the number of commands until the next one whose keys are counted. Each command has the
-    /// same probability, so the number has a geometric distribution. Sampling thus needs a random
-    /// number only for each counted command.
+    /// Draws the number of commands until the next one whose keys are counted for `hotkeys-top-k`.
+    /// Each command has the same probability, so the number has a geometric distribution. Sampling
+    /// thus needs a random number only for each counted command.
     pub fn draw_sample(&mut self, sampling: Sampling, rng: &mut fastrand::Rng) {
         let Sampling { shown, percent, .. } = sampling;
         self.sample_in = match percent {

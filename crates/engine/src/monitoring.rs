@@ -11,7 +11,8 @@ use crate::run::Executor;
 use crate::table::Registered;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Sends a command that has run to the monitors, unless its flags exclude it.
+    /// Sends a command that has run to the clients that use MONITOR, unless the command's flags
+    /// exclude it.
     #[cold]
     pub fn monitor(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
         if !registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
@@ -19,7 +20,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Sends a command to the monitors, without a check of its flags.
+    /// Sends a command to the clients that use MONITOR, without a check of the command's flags.
     #[cold]
     pub(crate) fn send_to_monitors(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
         let unix_time = || self.clock.unix_time();

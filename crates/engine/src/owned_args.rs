@@ -5,7 +5,7 @@ use commands::Args;
 use keyspace::Hasher;
 use resp::parse::Span;
 
-/// The arguments of one request, stored one after the other.
+/// The arguments of one request, stored one after the other in memory of their own.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedArgs {
     bytes: Box<[u8]>,
@@ -13,8 +13,8 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
-    /// Copies these words, in two allocations. O(bytes). Not inlined, because parsing a batch
-    /// rarely calls it.
+    /// Copies the words of a request, in two allocations. O(bytes). Not inlined, because parsing a
+    /// batch rarely calls it.
     #[inline(never)]
     pub fn new<'w>(words: impl Iterator<Item = &'w [u8]> + Clone) -> Self {
         let (count, len_bytes) =
@@ -27,17 +27,17 @@ impl OwnedArgs {
         Self { bytes: bytes.into_boxed_slice(), spans: spans.into_boxed_slice() }
     }
 
-    /// Borrows the words as the arguments of a request.
+    /// Borrows the stored words as the arguments of a request.
     pub fn args<'a>(&'a self, hasher: &'a Hasher) -> Args<'a> {
         Args::new(&self.bytes, &self.spans, hasher)
     }
 
-    /// Returns the length of all words together, in bytes.
+    /// Returns the length of all stored words together, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the allocated memory, in bytes.
+    /// Returns the memory allocated for the arguments, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.spans)
     }

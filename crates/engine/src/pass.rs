@@ -41,7 +41,7 @@ impl<'a, 'g> TurnPass<'a, 'g> {
         Self { gate, meanwhile: Some(meanwhile) }
     }
 
-    /// Borrows the same pass through the gate for a shorter time.
+    /// Borrows the same pass through the gate (the keyspace's shared lock) for a shorter time.
     pub(crate) fn reborrow(&mut self) -> TurnPass<'_, 'g> {
         TurnPass { gate: self.gate, meanwhile: reborrow(&mut self.meanwhile) }
     }
@@ -56,7 +56,8 @@ impl<'a, 'g> TurnPass<'a, 'g> {
         self.gate.alone_unless_busy(|gate| work(&mut TurnPass { gate, meanwhile: reborrow(meanwhile) }))
     }
 
-    /// Calls the driver, which serves the thread's other connections.
+    /// Calls the thread's driver, which serves the thread's other connections while a script is
+    /// busy.
     #[cold]
     pub(crate) fn attend(&mut self, now: Instant) {
         if let Some(meanwhile) = &mut self.meanwhile {

@@ -9,8 +9,8 @@ use crate::track::{OwnMessages, Place, Writer};
 
 impl Shared {
     /// Marks the watchers of all keys that exist, expired or not, so that their transactions fail.
-    /// The caller owns the keyspace and has changed or is about to change all keys. O(watched
-    /// keys).
+    /// The caller owns the keyspace exclusively and has changed or is about to change all keys.
+    /// O(watched keys).
     pub fn mark_all_watchers(&self, _alone: &Exclusive) {
         let dbs: Vec<usize> = (0..self.keyspace.db_count()).collect();
         for (db, key) in self.watchers.keys_of(&dbs) {
@@ -23,7 +23,8 @@ impl Shared {
     }
 
     /// Sends an invalidation of all keys to all tracking clients, and empties the tracking tables.
-    /// The caller owns the keyspace and is about to remove all keys. O(shards + tracked keys).
+    /// The caller owns the keyspace exclusively and is about to remove all keys. O(shards + tracked
+    /// keys).
     pub fn invalidate_all_caches(&self, _alone: &Exclusive, outbox: &Outbox) {
         self.tracking.forget_all(&self.keyspace);
         let mut own = OwnMessages::default();

@@ -25,10 +25,10 @@ pub struct RequestKey {
 pub enum RequestKeys {
     /// The request has no keys.
     None,
-    /// Exactly one key, the most frequent case.
+    /// The request has exactly one key, the most frequent case.
     One(RequestKey),
-    /// Any number of keys. A vector, because an inline array would make each request big and moving
-    /// one expensive.
+    /// The request has any number of keys. A vector, because an inline array would make each
+    /// request big and moving one expensive.
     Many(Vec<RequestKey>),
 }
 
@@ -46,8 +46,8 @@ impl RequestKeys {
         }
     }
 
-    /// Finds the keys by the key specifications of the command. Not inlined, so that it adds no
-    /// cost to requests with at most one key.
+    /// Finds the keys of a request by the key specifications of its command. Not inlined, so that
+    /// it adds no cost to requests with at most one key.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
         let mut keys = Self::None;
@@ -76,7 +76,7 @@ impl RequestKeys {
         }
     }
 
-    /// Locks the shards of the keys. O(n log n).
+    /// Locks the shards of the request's keys. O(n log n).
     #[inline(always)]
     pub fn lock<'k>(&self, keyspace: &'k Keyspace) -> Locked<'k> {
         match self {
@@ -86,8 +86,8 @@ impl RequestKeys {
         }
     }
 
-    /// Locks as [`lock`](Self::lock) does. Returns `None`, with nothing locked, if a busy script
-    /// holds one of the shards.
+    /// Locks the shards of the request's keys as [`lock`](Self::lock) does. Returns `None`, with
+    /// nothing locked, if a busy script holds one of the shards.
     #[inline(always)]
     pub fn lock_unless_busy<'k>(&self, keyspace: &'k Keyspace) -> Option<Locked<'k>> {
         match self {
@@ -118,7 +118,7 @@ pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<
 
 /// A request that is ready to run: its command was found, and its keys are hashed.
 pub struct Request<'a> {
-    /// The command table's entry of the command.
+    /// The command table's entry of the request's command.
     pub registered: &'static Registered,
     /// The words of the request: the command's name and its arguments.
     pub args: Args<'a>,
@@ -127,7 +127,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Creates a request with a valid number of arguments. O(keys).
+    /// Creates a request, whose number of arguments was checked, and finds its keys. O(keys).
     #[inline]
     pub fn new(registered: &'static Registered, args: Args<'a>) -> Self {
         Self { registered, args, keys: RequestKeys::find(registered, &args) }
@@ -148,7 +148,7 @@ impl<'a> Request<'a> {
         self.keys.as_slice().iter().map(|key| Key { bytes: self.args.get(key.at as usize), hash: key.hash })
     }
 
-    /// Returns the total length of the words, in bytes.
+    /// Returns the total length of the request's words, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.args.from(0).map(<[u8]>::len).sum()
     }

@@ -21,8 +21,8 @@ use crate::table::Registered;
 use crate::wait::BlockedClient;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Checks that a client may make this request. Called for clients that are not known to have
-    /// all rights.
+    /// Checks that the rights of a client's user permit this request. Called for clients that are
+    /// not known to have all rights.
     ///
     /// # Errors
     /// The reason for the refusal. `None` if the session is to be closed; then there is no reply.
@@ -80,8 +80,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         true
     }
 
-    /// Returns the error if a blocked client may no longer run its request. Uses the client's
-    /// present rights.
+    /// Returns the error if the present rights of a blocked client no longer permit its request;
+    /// `None` if they do.
     #[inline]
     pub(crate) fn refusal_of_blocked(
         &self,

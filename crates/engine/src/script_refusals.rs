@@ -6,21 +6,21 @@ use std::cell::Cell;
 /// The numbers of refused commands in the runs of a script.
 #[derive(Debug, Default)]
 pub struct ScriptRefusals {
-    /// The number of refusals in the present run.
+    /// The number of refused commands in the present run of the script.
     seen: Cell<u32>,
-    /// The highest number of refusals in any run of the script. This number of refusals has been
-    /// counted.
+    /// The highest number of refused commands in any run of the script. The statistics have counted
+    /// this number of refusals.
     counted: Cell<u32>,
 }
 
 impl ScriptRefusals {
-    /// Begins a run of the script: no refusals yet.
+    /// Begins a run of the script, in which no command is refused yet.
     pub fn begin_run(&self) {
         self.seen.set(0);
     }
 
-    /// Counts a refusal in the present run. Returns true if no earlier run had this many, so that
-    /// the refusal must be counted in the statistics.
+    /// Counts a refused command in the present run. Returns true if no earlier run had this many,
+    /// so that the refusal must be counted in the statistics.
     pub fn note(&self) -> bool {
         let seen = self.seen.get().saturating_add(1);
         self.seen.set(seen);

@@ -15,11 +15,11 @@ use crate::scripts::ScriptKind;
 /// The script that a request names.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// The script's text (EVAL).
+    /// The text of the script itself (EVAL).
     Text(&'a [u8]),
-    /// The SHA1 digest of the text (EVALSHA).
+    /// The SHA1 digest of the script's text (EVALSHA).
     Digest(&'a [u8]),
-    /// The name of a function (FCALL).
+    /// The name of a function of a library (FCALL).
     Function(&'a [u8]),
 }
 
@@ -27,15 +27,15 @@ bitflags! {
     /// The properties that a script declares by its flags, for the checks before it runs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ScriptTraits: u8 {
-        /// The script changes no data.
+        /// The script declares that it changes no data (`no-writes`).
         const NO_WRITES = 1;
-        /// The script may run while memory is over its limit.
+        /// The script declares that it may run while memory is over its limit (`allow-oom`).
         const ALLOW_OOM = 1 << 1;
         /// The script declares no flags, as in versions before Redis 7: each of its commands is
         /// checked by itself.
         const COMPATIBLE = 1 << 2;
-        /// The script may run on a replica whose link is down, although clients may not read old
-        /// data there.
+        /// The script declares that it may run on a replica that is not connected to its primary,
+        /// although clients may not read old data there (`allow-stale`).
         const ALLOW_STALE = 1 << 3;
     }
 }
@@ -43,7 +43,7 @@ bitflags! {
 /// A script or function that was found and compiled, and is about to run.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// The kind: a script or a function.
+    /// The kind of the prepared code: a script or a function.
     pub kind: ScriptKind,
     /// The digest of the script, or the name of the function.
     pub name: Rc<[u8]>,
@@ -58,9 +58,10 @@ pub struct Prepared {
 /// earlier runs have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// No earlier run is known: the script runs under locks if it declares keys.
+    /// No earlier run is known: the script runs under the locks of its keys if it declares keys.
     Nothing,
-    /// An earlier run used only a few keys: the script runs under locks, in parallel with others.
+    /// An earlier run used only a few keys: the script runs under their locks, in parallel with
+    /// others.
     Shares,
     /// The script must run as the exclusive owner of the keyspace.
     Alone,
@@ -97,8 +98,8 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// Returns the kind of the script's next run. If it is a run as the exclusive owner of the
-    /// keyspace, decrements `alone_runs`.
+    /// Returns the kind (under locks, or as the exclusive owner of the keyspace) of the script's
+    /// next run. If it is a run as the exclusive owner, decrements `alone_runs`.
     pub fn begin(&self) -> Known {
         match self.alone_runs.load(Relaxed) {
             0 if self.shares.load(Relaxed) => return Known::Shares,
@@ -110,7 +111,7 @@ impl Learned {
         Known::Alone
     }
 
-    /// Stores the result of a run for later runs.
+    /// Stores the result of a script's run for its later runs.
     pub fn learn(&self, lesson: Lesson) {
         match lesson {
             Lesson::Shares => self.shares.store(true, Relaxed),
@@ -120,27 +121,27 @@ impl Learned {
     }
 }
 
-/// The arguments of a script.
+/// The keys and arguments of a call of a script.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptCall<'a> {
-    /// The declared keys, `KEYS` in Lua.
+    /// The declared keys of the call, `KEYS` in Lua.
     pub keys: &'a [&'a [u8]],
-    /// The arguments that are not keys, `ARGV` in Lua.
+    /// The arguments of the call that are not keys, `ARGV` in Lua.
     pub args: &'a [&'a [u8]],
     /// The protocol of the client that receives the reply.
     pub protocol: Protocol,
-    /// The memory limit of the thread's Lua, in bytes.
+    /// The memory limit of the thread's Lua interpreter, in bytes; `None` for no limit.
     pub lua_bytes_max: Option<usize>,
 }
 
 /// The result of a run of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptEnd {
-    /// The script returned a reply, which was appended.
+    /// The script returned a reply, which was appended to the output.
     Replied,
     /// The script failed: it raised an error, or returned one.
     Failed {
-        /// The error line, without its `-`.
+        /// The error line of the script, without its `-`.
         line: Vec<u8>,
         /// True if the error was already counted when a command inside the script failed with it.
         is_counted: bool,
@@ -157,7 +158,7 @@ pub trait ScriptEngine {
     /// The error to reply with: the script does not exist or does not compile.
     fn prepare(&mut self, source: Source<'_>) -> Result<Prepared, CommandError>;
 
-    /// Runs the last prepared script. Appends its reply to `reply`, but not an error.
+    /// Runs the script that was prepared last. Appends its reply to `reply`, but not an error.
     fn run(
         &mut self,
         call: &ScriptCall<'_>,
@@ -174,13 +175,14 @@ pub trait ScriptEngine {
 
 /// The interface that the engine offers to a running script.
 pub trait ScriptCommands {
-    /// Runs a command. Returns its reply, which may be an error, in RESP of `protocol`.
+    /// Runs a command of the script. Returns its reply, which may be an error, in RESP of
+    /// `protocol`.
     ///
     /// # Errors
     /// The script must end at once, for the reason in [`Stop`].
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
-    /// Returns true if the last command was refused before it ran.
+    /// Returns true if the script's last command was refused before it ran.
     fn was_refused(&self) -> bool;
 
     /// Checks if the script may continue. Called every few thousand instructions of the script. If
@@ -205,9 +207,9 @@ pub trait ScriptCommands {
 /// The reason for which a command cannot be called with these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
-    /// No command or subcommand has this name.
+    /// No command or subcommand has the name in the words.
     Command,
-    /// The number of arguments is wrong for the command.
+    /// The number of words is wrong for the command.
     Arity,
 }
 
@@ -216,27 +218,27 @@ pub enum NoSuchCall {
 pub enum Debugging {
     /// Scripts are not debugged.
     Off,
-    /// Scripts are debugged, and their changes are discarded (YES).
+    /// Scripts are debugged, and the changes that they make are discarded (YES).
     Discarding,
-    /// Scripts are debugged, and their changes are kept (SYNC).
+    /// Scripts are debugged, and the changes that they make are kept (SYNC).
     Sync,
 }
 
 /// The state of the server, as a running script must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptServerState {
-    /// The server continues to run.
+    /// The server continues to run, so the script may continue.
     Running,
-    /// The server is about to end, so the script must stop.
+    /// The server is about to end, so the running script must stop.
     Ending,
 }
 
 /// The reason for which a running script is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// A client has killed the script, or the server ends.
+    /// A client has killed the script (SCRIPT KILL), or the server ends.
     Killed,
-    /// The run ends here, and the script must run again from the beginning: with more locks, or as
-    /// the exclusive owner.
+    /// The run of the script ends here, and the script must run again from the beginning: with more
+    /// locks, or as the exclusive owner of the keyspace.
     Again,
 }

@@ -34,11 +34,11 @@ pub enum ScriptKind {
 /// The identity of a running script: its kind, name, command and thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptName {
-    /// The kind: a script or a function.
+    /// The kind of the running code: a script or a function.
     pub kind: ScriptKind,
     /// The digest of a script, or the name of a function.
     pub name: Box<[u8]>,
-    /// The words of the command that started the script.
+    /// The words of the client's command that started the script.
     pub command: Vec<Box<[u8]>>,
     /// The index of the I/O thread that runs the script; [`usize::MAX`] for a debugged script.
     pub thread: usize,
@@ -57,7 +57,8 @@ struct Entry {
 #[derive(Default)]
 pub struct RunningScripts {
     entries: Mutex<Vec<Arc<Entry>>>,
-    /// The number of registered scripts that are busy. Read once a turn.
+    /// The number of registered scripts that are busy. Each thread reads it once a turn (a pass of
+    /// its event loop).
     busy: AtomicUsize,
     /// True if scripts may also run commands with the flag NOSCRIPT, for tests.
     allows_all: AtomicBool,
@@ -66,17 +67,17 @@ pub struct RunningScripts {
 /// The outcome of SCRIPT KILL or FUNCTION KILL, which request the end of scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
-    /// At least one busy script of this kind will end.
+    /// The end of at least one busy script of this kind was requested; it will end soon.
     Requested,
     /// All busy scripts of this kind have written, so none is stopped in the middle.
     HasWritten,
     /// No script of this kind is busy, but one of the other kind is.
     OtherKind,
-    /// No script is busy.
+    /// No script or function is busy, so none is killed.
     NoneRuns,
 }
 
-/// The registration of a running script; dropping it removes the entry.
+/// The registration of a running script in the list; dropping it removes the entry from the list.
 pub struct Script<'a> {
     all: &'a RunningScripts,
     entry: Arc<Entry>,
@@ -133,14 +134,15 @@ impl RunningScripts {
         busy.map(|entry| entry.script.thread).collect()
     }
 
-    /// Returns the registered function that has run longest, and its start time.
+    /// Returns the registered function that has run longest, and its start time; `None` if no
+    /// function runs.
     pub fn oldest_function(&self) -> Option<(ScriptName, Instant)> {
         let entries = self.entries();
         let functions = entries.iter().filter(|entry| entry.script.kind == ScriptKind::Function);
         functions.min_by_key(|entry| entry.since).map(|entry| (entry.script.clone(), entry.since))
     }
 
-    /// Returns the kind of the busy script that has run longest.
+    /// Returns the kind of the busy script that has run longest; `None` if no script is busy.
     pub fn busy_kind(&self) -> Option<ScriptKind> {
         let entries = self.entries();
         let busy = entries.iter().filter(|entry| entry.is_busy.load(Relaxed));
@@ -182,9 +184,10 @@ impl RunningScripts {
 }
 
 impl Script<'_> {
-    /// Marks the script as busy if, at `now`, it has run for longer than `threshold`; never if
-    /// `threshold` is `None`. Returns true if this call has marked it. The caller must then mark
-    /// all locks that the script holds, or the gate (the keyspace's shared lock).
+    /// Marks the script as busy if, at `now`, it has run for longer than `threshold`
+    /// (`busy-reply-threshold`); never if `threshold` is `None`. Returns true if this call has
+    /// marked it. The caller must then mark all locks that the script holds, or the gate (the
+    /// keyspace's shared lock).
     pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
         let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
         let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);

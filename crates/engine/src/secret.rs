@@ -7,7 +7,7 @@
 
 use commands::Args;
 
-/// The options with secret values, by all their names.
+/// The configuration options with secret values (passwords), by all their names.
 pub const SECRET_OPTIONS: &[&str] = &[
     "requirepass",
     "masterauth",

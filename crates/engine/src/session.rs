@@ -33,16 +33,17 @@ pub enum ReplyMode {
     Skip,
 }
 
-/// The state that determines when a session's requests run.
+/// The state of a session that determines when its requests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// The client's requests run as they arrive.
     Running,
-    /// The client waits while clients are paused (CLIENT PAUSE). The input is kept.
+    /// The client waits until CLIENT PAUSE ends or writes are permitted again. The input is kept.
     Postponed,
     /// The client waits until the change log has space for the client's writes. The input is kept.
     AwaitingLog,
-    /// The client must first read its replies. The input is kept.
+    /// The client must first read its unread replies before more of its requests run. The input is
+    /// kept.
     AwaitingReader,
     /// The client is blocked until a key has data for it, by a command such as BLPOP. The input is
     /// kept.
@@ -57,14 +58,14 @@ pub enum Flow {
     Debugging,
     /// The client waits because its address has tried to log in too often. The input is kept.
     AwaitingLogin,
-    /// The connection moves to the thread of replication, because the client asked for the
+    /// The connection is being moved to the thread of replication, because the client asked for the
     /// replication stream. The input is kept.
     Leaving,
     /// No more requests run: the connection is closed once its replies are sent.
     Closing,
 }
 
-/// A client's session on its own thread.
+/// A client's session: the state that only the client's own thread uses.
 pub struct Session {
     /// The client's connection on this thread.
     pub conn: ConnId,
@@ -72,7 +73,7 @@ pub struct Session {
     pub id: u64,
     /// The client's state for other threads.
     pub info: Arc<ClientInfo>,
-    /// The client's user and rights.
+    /// The user of the session and its rights.
     pub identity: Identity,
     /// The time at which the client's login (by a token) expires, in Unix seconds; 0 for never.
     pub expires_s: u64,
@@ -87,10 +88,10 @@ pub struct Session {
     pub reply_mode: ReplyMode,
     /// The state that determines when the client's requests run.
     pub flow: Flow,
-    /// The number of the last turn of the client's thread in which the client got a reply; 0 if
-    /// there was none.
+    /// The number of the last turn (pass of the event loop) of the client's thread in which the
+    /// client got a reply; 0 if there was none.
     pub answered: u64,
-    /// The client's tracking; `None` if it does not track keys.
+    /// The state of the client's tracking (client-side caching); `None` if it does not track keys.
     pub tracking: Option<Box<Tracker>>,
     /// True while EXEC runs its transaction, or a script of the client runs.
     pub in_exec: bool,
@@ -101,12 +102,12 @@ pub struct Session {
     /// The watched keys of the client's next transaction, and formerly watched keys that are not
     /// yet removed from the table of watchers.
     pub watch: Option<Box<Watch>>,
-    /// The fieldsets of HIMPORT.
+    /// The fieldsets that the client has prepared with HIMPORT.
     pub field_sets: FieldSets,
     /// The channels and patterns that the client is subscribed to; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// The level of the change log, such as synced, that changes must reach before replies that
-    /// show them are sent.
+    /// The level of safety in the append-only file, such as synced, that changes must reach before
+    /// replies that show them are sent.
     pub level: Level,
     /// The highest log position that the client's replies and messages show.
     observed_position: Cell<u64>,
@@ -152,7 +153,8 @@ impl Session {
         self.observed_position.get()
     }
 
-    /// Records that the client's replies or messages show changes up to log position `position`.
+    /// Records that the client's replies or messages show changes up to log position `position`;
+    /// they are then sent once these changes are safe.
     #[inline]
     pub fn saw(&self, position: u64) {
         self.observed_position.set(self.observed_position.get().max(position));
@@ -163,7 +165,7 @@ impl Session {
         self.written_position.get()
     }
 
-    /// Records the log position of the client's own change. 0 stands for no change.
+    /// Records `position` as the log position of the client's last change. 0 stands for no change.
     #[inline]
     pub fn wrote(&self, position: u64) {
         self.written_position.set(self.written_position.get().max(position));
@@ -171,7 +173,7 @@ impl Session {
 
     // State for other threads is stored in `info` only. Relaxed: only this thread writes it.
 
-    /// Returns the selected database.
+    /// Returns the number of the client's selected database.
     #[inline]
     pub fn db(&self) -> usize {
         self.info.db.load(Relaxed) as usize
@@ -189,7 +191,7 @@ impl Session {
         self.info.choices.no_touch.load(Relaxed)
     }
 
-    /// Returns true if the client is a monitor (MONITOR).
+    /// Returns true if the client is a monitor, which receives all commands (MONITOR).
     #[inline]
     pub fn is_monitor(&self) -> bool {
         self.info.state.monitoring.load(Relaxed)
@@ -201,8 +203,8 @@ impl Session {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
     }
 
-    /// Updates the rights after users have changed. Closes the session if its user was removed, or
-    /// may no longer use a channel to which the client is subscribed.
+    /// Updates the session's rights after users have changed. Closes the session if its user was
+    /// removed, or may no longer use a channel to which the client is subscribed.
     #[cold]
     pub fn refresh_rights(&mut self, users: &Users) {
         let before = Arc::clone(self.identity.user());
@@ -217,29 +219,29 @@ impl Session {
         }
     }
 
-    /// Ends MONITOR if the client is a monitor.
+    /// Stops sending commands to the client if it is a monitor (MONITOR).
     pub fn stop_monitoring(&mut self, monitors: &Monitors) {
         if self.is_monitor() {
             monitors.remove(&self.info);
         }
     }
 
-    /// Ends tracking if the client tracks. The caller holds no shard's lock.
+    /// Ends the client's tracking of keys, if it tracks any. The caller holds no shard's lock.
     pub fn stop_tracking(&mut self, tracking: &Tracking, keyspace: &Keyspace) {
         if let Some(tracker) = self.tracking.take() {
             tracking.disable(keyspace, *tracker);
         }
     }
 
-    /// Returns the keys watched for the next transaction.
+    /// Returns the keys that the client watches for its next transaction; `None` if there are none.
     #[inline]
     pub fn watched(&self) -> Option<&Watch> {
         self.watch.as_deref().filter(|watch| !watch.is_over())
     }
 
-    /// Removes the watched keys. The caller is inside the gate (the keyspace's shared lock) and
-    /// holds no shard's lock. A key remains if a busy script holds its shard. The next WATCH or
-    /// EXEC removes it. O(watched keys).
+    /// Removes the keys that the client watches. The caller is inside the gate (the keyspace's
+    /// shared lock) and holds no shard's lock. A key remains if a busy script holds its shard. The
+    /// next WATCH or EXEC removes it. O(watched keys).
     pub fn unwatch(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         if let Some(watch) = &mut self.watch
             && watch.end(watchers, keyspace)
@@ -248,21 +250,21 @@ impl Session {
         }
     }
 
-    /// Ends the client's watch without locking shards, for a caller that may not lock them. The
-    /// keys are removed from the table of watchers later.
+    /// Ends the client's watch of keys without locking shards, for a caller that may not lock them.
+    /// The keys are removed from the table of watchers later.
     pub fn unwatch_later(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.end_later();
         }
     }
 
-    /// Removes the transaction and the watched keys. The caller holds no shard's lock.
+    /// Removes the client's transaction and its watched keys. The caller holds no shard's lock.
     pub fn discard(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         self.drop_transaction();
         self.unwatch(watchers, keyspace);
     }
 
-    /// Removes the transaction, if there is one, without running it.
+    /// Removes the client's transaction, if there is one, without running it.
     pub fn drop_transaction(&mut self) {
         self.transaction = None;
         self.info.queued.store(0, Relaxed);
@@ -270,8 +272,8 @@ impl Session {
     }
 }
 
-/// Returns true if the user still has all channels to which a client is subscribed. `before` is the
-/// user before the change, `now` the user after it.
+/// Returns true if the user still has the right to all channels to which a client is subscribed.
+/// `before` is the user before the change, `now` the user after it.
 fn keeps_channels(now: &User, before: &User, subscriptions: &Subscriptions) -> bool {
     now.has_channels_of(before)
         || subscriptions.names(Kind::Channel).all(|name| now.permits_channel(name))

@@ -22,18 +22,18 @@ pub const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
 /// The output limit of a client class: `client-output-buffer-limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OutputLimit {
-    /// The number of bytes of pending output above which the client is closed at once; 0 for no
+    /// The number of bytes of unsent output above which the client is closed at once; 0 for no
     /// limit.
     pub hard_bytes: u64,
-    /// The number of bytes of pending output above which the client is closed after `soft_seconds`;
+    /// The number of bytes of unsent output above which the client is closed after `soft_seconds`;
     /// 0 for no limit.
     pub soft_bytes: u64,
-    /// The time for which output may exceed the soft limit, in seconds.
+    /// The time for which a client's output may exceed the soft limit, in seconds.
     pub soft_seconds: u64,
 }
 
 impl OutputLimit {
-    /// Returns the lower one of both limits, in bytes: up to it no limit is exceeded.
+    /// Returns the lower one of both output limits, in bytes: up to it no limit is exceeded.
     pub fn first_bytes(&self) -> u64 {
         let limits = [self.hard_bytes, self.soft_bytes];
         limits.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(u64::MAX)
@@ -44,15 +44,15 @@ bitflags! {
     /// The kinds of events that the audit log records.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct AuditEvents: u8 {
-        /// Events of requests that access control has refused.
+        /// Requests that access control has refused are recorded.
         const DENIED = 1 << 0;
-        /// Events of attempts to log in, successful or not.
+        /// Attempts to log in are recorded, successful or not.
         const AUTH = 1 << 1;
-        /// Events of commands in the ACL categories `admin` and `dangerous`.
+        /// Commands in the ACL categories `admin` and `dangerous` are recorded.
         const ADMIN = 1 << 2;
-        /// Events of commands that write.
+        /// Commands that write are recorded.
         const WRITE = 1 << 3;
-        /// Events of all commands.
+        /// All commands are recorded.
         const ALL = 1 << 4;
     }
 }
@@ -60,10 +60,10 @@ bitflags! {
 /// The events that the audit log records, and the users whose events it records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// The kinds of events that are recorded; empty without an audit log.
+    /// The kinds of events that the audit log records; empty without an audit log.
     pub events: AuditEvents,
-    /// Patterns of user names. The last one that matches decides; a pattern after `!` excludes
-    /// users.
+    /// Patterns of the names of users whose events are recorded. The last one that matches decides;
+    /// a pattern after `!` excludes users.
     pub users: Vec<Vec<u8>>,
 }
 
@@ -112,7 +112,7 @@ pub struct Settings {
     pub maxmemory_policy: &'static str,
     /// True if `maxmemory-policy` counts accesses (LFU) instead of recording their times.
     pub lfu: bool,
-    /// The eviction policy; `None` for `noeviction`.
+    /// The policy by which keys are evicted; `None` for `noeviction`.
     pub eviction: Option<keyspace::Policy>,
     /// `maxmemory-samples`: the number of keys from which eviction chooses one.
     pub maxmemory_samples: usize,
@@ -141,9 +141,11 @@ pub struct Settings {
     pub key_sampling: Sampling,
     /// `busy-reply-threshold`: a script that runs for longer is busy; `None` for never.
     pub busy_threshold: Option<Duration>,
-    /// `lua-memory-limit`: the memory limit for the Lua interpreter of a thread, in bytes.
+    /// The option `lua-memory-limit`: the memory limit for the Lua interpreter of a thread, in
+    /// bytes; `None` for no limit.
     pub lua_bytes_max: Option<usize>,
-    /// `stop-writes-on-bgsave-error`; always false if no snapshots are configured.
+    /// The option `stop-writes-on-bgsave-error`: true if clients may not write after a failed save.
+    /// Always false if no snapshots are configured.
     pub stops_writes_on_save_error: bool,
     /// The value of `hz`, which is only shown and has no effect.
     pub hz: u32,
@@ -218,12 +220,12 @@ pub enum NewChannels {
     All,
 }
 
-/// The treatment of the checksums in RESTORE's payloads and in snapshot files.
+/// The treatment of the checksums in RESTORE's payloads and in RDB files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// Checksums are compared with the data; a wrong one is an error.
+    /// Checksums of payloads and files are compared with the data; a wrong one is an error.
     Compared,
-    /// Checksums are ignored, so that damaged data is read.
+    /// Checksums of payloads and files are ignored, so that damaged data is read.
     Skipped,
 }
 
@@ -241,7 +243,7 @@ pub struct SharedSettings {
 }
 
 impl SharedSettings {
-    /// Creates the shared settings from those that the server starts with.
+    /// Creates the shared settings from the options with which the server starts.
     pub fn new(settings: Settings) -> Self {
         alloc::keep_resident_close(memory::block_cache_bytes_max(settings.maxmemory_bytes));
         Self {
@@ -252,12 +254,13 @@ impl SharedSettings {
         }
     }
 
-    /// Returns the current settings.
+    /// Returns the current settings of the engine.
     pub fn get(&self) -> Arc<Settings> {
         self.current.read().expect("nothing panics while settings are locked").clone()
     }
 
-    /// Replaces the settings. Threads use the new ones from their next turn on.
+    /// Replaces the settings. Threads use the new ones from their next turn (pass of the event
+    /// loop) on.
     pub fn set(&self, mut settings: Settings) {
         // Relaxed: DEBUG stores these values and then calls this function.
         settings.limits.list_plain_len_min = self.list_plain_len_min.load(Ordering::Relaxed);
@@ -282,7 +285,8 @@ impl SharedSettings {
         self.set(Settings::clone(&self.get()));
     }
 
-    /// Returns the version of the settings, which increases with each change.
+    /// Returns the version of the settings, by which threads notice a change; it increases with
+    /// each change.
     #[inline]
     pub fn version(&self) -> u64 {
         // Acquire: pairs with the Release in `set`.
@@ -317,7 +321,7 @@ impl Settings {
         settings
     }
 
-    /// Returns the number of bytes of pending output above which a subscriber's output limits must
+    /// Returns the number of bytes of unsent output above which a subscriber's output limits must
     /// be checked.
     pub fn notable_output_bytes(&self) -> u64 {
         let limit = self.clients.pubsub_output_limit.first_bytes();
@@ -328,7 +332,8 @@ impl Settings {
         }
     }
 
-    /// Returns the limits that the parser applies to a client's request.
+    /// Returns the limits that the parser applies to a client's request (numbers and lengths of
+    /// arguments).
     pub fn parse_limits(&self) -> resp::parse::Limits {
         resp::parse::Limits {
             bulk_len_max: self.limits.string_len_bytes_max,

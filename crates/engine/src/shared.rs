@@ -36,26 +36,26 @@ use crate::watch::Watchers;
 /// follow the slots of the I/O threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSlot {
-    /// The housekeeper thread (active expiry, compaction), which enters the gate (the keyspace's
+    /// The housekeeper thread (active expiry, compaction), which locks the gate (the keyspace's
     /// shared lock) for one short step at a time.
     Housekeeper,
-    /// The metrics thread, which enters the gate (the keyspace's shared lock) for one section of
-    /// INFO at a time.
+    /// The metrics thread, which locks the gate (the keyspace's shared lock) for one part of INFO's
+    /// output at a time.
     Metrics,
     /// A thread that runs a debugged script, which has an index below
     /// [`DEBUGGERS_MAX`](Self::DEBUGGERS_MAX).
     Debugger(usize),
     /// A thread that writes a snapshot, with an index below [`WALKERS_MAX`](Self::WALKERS_MAX). It
-    /// enters the gate (the keyspace's shared lock) for one short step at a time.
+    /// locks the gate (the keyspace's shared lock) for one short step at a time.
     Walker(usize),
     /// A thread that loads a snapshot, with an index below [`LOADERS_MAX`](Self::LOADERS_MAX). It
-    /// enters the gate (the keyspace's shared lock) for one short step at a time.
+    /// locks the gate (the keyspace's shared lock) for one short step at a time.
     Loader(usize),
     /// A thread that replays an append-only file (a lane), with an index below
-    /// [`LANES_MAX`](Self::LANES_MAX). It enters the gate (the keyspace's shared lock) for one
-    /// slice of requests at a time.
+    /// [`LANES_MAX`](Self::LANES_MAX). It locks the gate (the keyspace's shared lock) for one slice
+    /// of requests at a time.
     Lane(usize),
-    /// The applier of a primary's replication stream, which enters the gate (the keyspace's shared
+    /// The applier of a primary's replication stream, which locks the gate (the keyspace's shared
     /// lock) for one batch of requests at a time.
     Applier,
 }
@@ -99,7 +99,7 @@ impl GateSlot {
 pub struct Pause {
     /// The end of CLIENT PAUSE, in Unix milliseconds; a time in the past if clients are not paused.
     pub until_ms: AtomicI64,
-    /// True if CLIENT PAUSE concerns all commands, false if only writes.
+    /// True if CLIENT PAUSE pauses all commands, false if it pauses only writes.
     pub all: AtomicBool,
     /// The reasons for which writes are paused without a time limit, as bits of [`PauseReason`].
     reasons: AtomicU8,
@@ -121,7 +121,7 @@ pub struct Role {
     pub is_replica: AtomicBool,
     /// True if clients may not write, because the server is a replica (`replica-read-only`).
     pub refuses_writes: AtomicBool,
-    /// True if this replica's link to its primary is down and clients may not read old data
+    /// True if this replica is not connected to its primary and clients may not read old data
     /// (`replica-serve-stale-data no`).
     is_stale: AtomicBool,
     /// True while a primary's snapshot is loaded into a second keyspace, while clients read the old
@@ -139,11 +139,11 @@ pub struct Role {
     pub local_deadlines: LocalDeadlines,
 }
 
-/// The reasons for which clients of a replica are refused, depending on the state of the
-/// replication link to the primary.
+/// The reasons for which clients of a replica are refused, depending on the state of its connection
+/// to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hindrances {
-    /// True if the link to the primary is down and clients may not read old data.
+    /// True if the replica is not connected to its primary and clients may not read old data.
     pub is_stale: bool,
     /// True while a primary's snapshot is loaded into a second keyspace, while clients read the old
     /// data.
@@ -159,7 +159,7 @@ impl Role {
         self.is_hindered.store(is_stale || is_loading_beside, Relaxed);
     }
 
-    /// Returns true if this replica's link to its primary is down and clients may not read old
+    /// Returns true if this replica is not connected to its primary and clients may not read old
     /// data.
     #[inline]
     pub fn is_stale(&self) -> bool {
@@ -179,13 +179,13 @@ impl Role {
 pub struct ServerState {
     /// True while the data is loaded: only commands that need no data run.
     pub is_loading: AtomicBool,
-    /// True if the server is about to end: no request runs any more.
+    /// True if the server is about to end: no more requests run.
     pub is_stopping: AtomicBool,
     /// True if the last snapshot could not be saved.
     pub save_failed: AtomicBool,
     /// True if the append-only file cannot be written.
     pub log_failed: AtomicBool,
-    /// The system's error text while `log_failed` is true.
+    /// The operating system's error text while `log_failed` is true.
     pub log_error: Lock<String>,
     /// True if there are fewer good replicas than `min-replicas-to-write` demands. A replica is
     /// good if its last acknowledgement is not older than `min-replicas-max-lag`.
@@ -195,7 +195,7 @@ pub struct ServerState {
     /// Bytes of the replication stream that are kept or queued only for slow replicas. They do not
     /// count against `maxmemory`: deleting keys would enlarge the stream.
     pub replica_buffer_bytes: AtomicU64,
-    /// Bytes of snapshots on their way to replicas, in memory. They do not count against
+    /// Bytes in memory of snapshots that are being sent to replicas. They do not count against
     /// `maxmemory`.
     pub snapshot_buffer_bytes: Arc<AtomicU64>,
 }
@@ -213,8 +213,8 @@ impl ServerState {
             | self.is_stopping.load(Relaxed)
     }
 
-    /// Records the state of the append-only file. `trouble` is the error text if the file cannot be
-    /// written, `None` if it can.
+    /// Records if the append-only file can be written. `trouble` is the error text if it cannot,
+    /// `None` if it can.
     pub fn note_log(&self, trouble: Option<&str>) {
         if self.log_failed.load(Relaxed) == trouble.is_some() {
             return;
@@ -241,7 +241,7 @@ pub struct ExpiryStats {
     pub stale_millionths: AtomicU64,
 }
 
-/// The statistics of the housekeeper's work, for INFO.
+/// The statistics of the housekeeper's work (active expiry and compaction), for INFO.
 #[derive(Debug, Default)]
 pub struct UpkeepStats {
     /// The statistics of active expiry.
@@ -268,7 +268,7 @@ pub struct Start {
 
 /// The state that all threads share, by `Arc`.
 pub struct Shared {
-    /// All databases.
+    /// The keyspace with all databases.
     pub keyspace: Keyspace,
     /// The gate, a lock around the keyspace: threads that run requests share it; a command that
     /// cannot name its keys takes it exclusively. A thread locks a shard only inside the gate,
@@ -278,11 +278,11 @@ pub struct Shared {
     pub table: CommandTable,
     /// The users, and the log of refused requests.
     pub acl: Acl,
-    /// The configuration options of the engine.
+    /// The configuration options of the engine, shared by all threads.
     pub settings: SharedSettings,
-    /// All clients.
+    /// The registry of all connected clients.
     pub clients: Clients,
-    /// The ports of the I/O threads: their counters and inboxes.
+    /// The ports of the I/O threads: their counters and inboxes for messages.
     pub threads: Threads,
     /// The watched keys with their watchers.
     pub watchers: Watchers,
@@ -290,9 +290,9 @@ pub struct Shared {
     pub blocked: BlockedClients,
     /// The tracking tables, for client-side caching.
     pub tracking: Tracking,
-    /// The monitors.
+    /// The clients that use MONITOR.
     pub monitors: Monitors,
-    /// The subscribers by channel.
+    /// The subscribers of channels and patterns, and the threads' inboxes for messages to clients.
     pub pubsub: PubSub,
     /// The state of CLIENT PAUSE.
     pub pause: Pause,
@@ -309,9 +309,9 @@ pub struct Shared {
     pub latency_events: LatencyEvents,
     /// The numbers of error replies by code.
     pub errors: ErrorCounts,
-    /// The statistics of the housekeeper's work.
+    /// The statistics of the housekeeper's work (active expiry, compaction), for INFO.
     pub upkeep: UpkeepStats,
-    /// The time during which memory was over its limit.
+    /// The time during which used memory was over the limit `maxmemory`.
     pub over_limit: OverLimit,
     /// The used memory at the end of the server's start, in bytes. Eviction cannot free it.
     pub startup_bytes: AtomicU64,
@@ -330,13 +330,14 @@ impl Pause {
         (self.until_ms.load(Relaxed) > now_ms) | (self.reasons.load(Relaxed) != 0)
     }
 
-    /// Pauses writes for a reason, until [`Pause::end`]. Threads may notice it a turn later.
+    /// Pauses writes of clients for a reason, until [`Pause::end`]. Threads may notice it a turn
+    /// (pass of the event loop) later.
     pub fn begin(&self, reason: PauseReason) {
         self.reasons.fetch_or(reason as u8, Relaxed);
     }
 
-    /// Ends the pause of writes for a reason. Returns true if there was one. Other pauses stay in
-    /// force.
+    /// Ends the pause of writes for a reason. Returns true if writes were paused for it. Other
+    /// pauses stay in force.
     pub fn end(&self, reason: PauseReason) -> bool {
         self.reasons.fetch_and(!(reason as u8), Relaxed) & reason as u8 != 0
     }
@@ -351,8 +352,7 @@ impl Pause {
         self.until_ms.load(Relaxed) > now_ms && self.all.load(Relaxed)
     }
 
-    /// Returns the time from `now_ms` until CLIENT PAUSE ends, in milliseconds; 0 or less without a
-    /// pause.
+    /// Returns the milliseconds from `now_ms` until CLIENT PAUSE ends; 0 or less without a pause.
     pub fn left_ms(&self, now_ms: i64) -> i64 {
         match self.reasons.load(Relaxed) {
             1.. => i64::MAX,
@@ -362,7 +362,7 @@ impl Pause {
 }
 
 impl Shared {
-    /// Creates an engine without data or clients.
+    /// Creates the shared state of an engine without data or clients.
     pub fn new(start: Start) -> Self {
         let Start { threads, databases, table, settings, seed, now } = start;
         let hot_keys = HotKeys::new(threads, now);
@@ -403,8 +403,8 @@ impl Shared {
     }
 
     /// Returns true if writes of the thread that owns buffer `log_buffer` of the change log must
-    /// wait. The buffer is full, or the running snapshot holds too many entries that are not
-    /// written yet.
+    /// wait. They must wait if the buffer is full, or if the running snapshot holds too many
+    /// entries that are not written yet.
     #[inline]
     pub fn awaits_room(&self, log_buffer: usize) -> bool {
         self.log.is_full(log_buffer) || self.keyspace.snapshot().is_full()
@@ -445,8 +445,8 @@ impl Shared {
         Sender { clients, threads, pubsub, thread, outbox, position }
     }
 
-    /// Counts the error `line` as a reply to a blocked client's command. `thread` is the calling
-    /// I/O thread, which unblocked the client.
+    /// Counts the error `line` as a reply to a command of a blocked client. `thread` is the calling
+    /// I/O thread, which served the client.
     pub fn count_failure(&self, thread: usize, registered: &Registered, line: &[u8]) {
         let stats = &self.threads[thread].stats;
         stats.errors.add(1);

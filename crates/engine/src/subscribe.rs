@@ -60,7 +60,8 @@ impl Session {
         }
     }
 
-    /// Writes to the reply the messages that wait for this client in its thread's inbox.
+    /// Writes to the reply the messages of subscribed channels that wait for this client in its
+    /// thread's inbox.
     pub(crate) fn catch_up(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         self.saw(pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply));
     }
@@ -81,8 +82,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Ends all subscriptions. With a `reply`, first writes to it the messages that were already
-    /// published.
+    /// Ends all subscriptions of the client. With a `reply`, first writes to it the messages that
+    /// were already published.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub, reply: Option<&mut Reply<'_>>) {
         let Some(subscriptions) = &self.subscriptions else { return };
         const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
@@ -103,7 +104,7 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Returns the number of subscriptions that a confirmation for this kind shows. Channels and
+    /// Returns the number of subscriptions that a confirmation of this kind shows. Channels and
     /// patterns count together.
     pub fn subscription_count(&self, kind: Kind) -> usize {
         let count = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len());
@@ -126,8 +127,8 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len()).max(1)
     }
 
-    /// Stores the numbers of the client's subscriptions where other threads read them, for CLIENT
-    /// LIST.
+    /// Stores the numbers of the client's subscriptions where other threads can read them, for
+    /// CLIENT LIST.
     fn show_subscriptions(&self) {
         for (index, shown) in self.info.subscriptions.iter().enumerate() {
             let count = self.subscriptions.as_ref().map_or(0, |all| all.names[index].len());

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use commands::table::{Acl, Arg, ArgKind, Begin, Command, Find, Flags, KeyFlags, Run};
 
-/// The code that runs a command.
+/// The code that runs a command, by the kind of the command.
 #[derive(Clone, Copy)]
 pub enum Runner {
     /// The handler of a command on keys; the keys are locked before the command runs.
@@ -24,8 +24,8 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Returns true for a data command, on keys or on whole databases. The executor sends these to
-    /// monitors.
+    /// Returns true for a data command, on keys or on whole databases. Clients that use MONITOR
+    /// receive these from the executor.
     pub fn is_on_data(self) -> bool {
         matches!(self, Self::Data(_) | Self::Walk(_))
     }
@@ -57,7 +57,7 @@ pub enum ScriptVerb {
     FcallRo,
 }
 
-/// The command of a transaction.
+/// The commands of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// MULTI: begins a transaction.
@@ -91,7 +91,7 @@ pub enum KeyPlan {
 /// prefetching: it is derived from the documented arguments and may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPlan {
-    /// The command looks up no member, or one that only parsing can find.
+    /// The command looks up no member, or one that only parsing of the arguments can find.
     None,
     /// The member is the argument with this index.
     At(usize),
@@ -100,7 +100,8 @@ pub enum MemberPlan {
 }
 
 impl MemberPlan {
-    /// Returns the index of the member in a request of `len` words; `None` if there is none. O(1).
+    /// Returns the index of the argument that is the member in a request of `len` words; `None` if
+    /// there is none. O(1).
     #[inline]
     pub fn place(self, len: usize) -> Option<usize> {
         match self {
@@ -111,16 +112,16 @@ impl MemberPlan {
     }
 }
 
-/// The arguments that name channels, for access control.
+/// The arguments of a command that name channels, for access control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
-    /// No argument names a channel.
+    /// No argument of the command names a channel.
     None,
-    /// The first argument is a channel.
+    /// The first argument of the command is a channel.
     First,
-    /// All arguments are channels.
+    /// All arguments of the command are channels.
     All,
-    /// All arguments are patterns of channels.
+    /// All arguments of the command are patterns of channels.
     Patterns,
 }
 
@@ -143,7 +144,7 @@ pub enum Databases {
     SelectedAndBehindDb,
 }
 
-/// A command in the table.
+/// A command in the joined table, with facts derived from its declaration.
 pub struct Registered {
     /// The command's declaration: name, arity, flags, keys, documentation.
     pub command: Command<Runner>,
@@ -151,9 +152,9 @@ pub struct Registered {
     pub id: usize,
     /// The original name in lower case; `container|sub` for a subcommand.
     pub full_name: &'static str,
-    /// The method by which the keys of a request are found.
+    /// The method by which the keys of the command's requests are found.
     pub key_plan: KeyPlan,
-    /// The argument with the member that is looked up first, for prefetching.
+    /// The position of the argument with the member that is looked up first, for prefetching.
     pub member_plan: MemberPlan,
     /// The arguments that name channels, for access control.
     pub channels: Channels,
@@ -176,7 +177,7 @@ pub struct CommandTable {
     /// The commands with names too long for [`Name`], which only `rename-command` can create.
     by_long_name: HashMap<Box<[u8]>, &'static Registered>,
     by_id: Vec<&'static Registered>,
-    /// The ids by full name, which renaming does not change.
+    /// The ids of commands by full name, which renaming does not change.
     by_full_name: HashMap<&'static str, usize>,
 }
 
@@ -185,7 +186,8 @@ pub struct CommandTable {
 /// each call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
-    /// The name's bytes, eight per word, the first byte lowest. Unused bytes are zero.
+    /// The bytes of the command's name, eight per word, the first byte lowest. Unused bytes are
+    /// zero.
     words: [u64; Name::LEN_MAX / 8],
     len: usize,
 }
@@ -215,7 +217,7 @@ impl Hash for Name {
     }
 }
 
-/// Packs up to eight bytes into a number, the first byte lowest.
+/// Packs up to eight bytes of a command's name into a number, the first byte lowest.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     if let Some(bytes) = bytes.first_chunk() {
@@ -234,7 +236,7 @@ fn word_of(bytes: &[u8]) -> u64 {
     bytes.first().map_or(0, |&byte| u64::from(byte))
 }
 
-/// Converts all ASCII letters among the eight bytes of `word` to capitals.
+/// Converts all ASCII letters among the eight bytes of a command's name in `word` to capitals.
 #[inline]
 fn capitals(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
@@ -346,7 +348,8 @@ impl CommandTable {
         self.by_long_name.get(name.to_ascii_uppercase().as_slice()).copied()
     }
 
-    /// Finds a command by its full name, `container|sub` for a subcommand, in any case. O(name).
+    /// Finds a command by its original full name, `container|sub` for a subcommand, in any case.
+    /// O(name).
     pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
         match name.iter().position(|&byte| byte == b'|') {
             None => self.find(name),
@@ -366,12 +369,12 @@ impl CommandTable {
         self.by_id.len()
     }
 
-    /// Returns the command or subcommand with this id.
+    /// Returns the command or subcommand with this id; the id must be valid.
     pub fn by_id(&self, id: usize) -> &'static Registered {
         self.by_id[id]
     }
 
-    /// Lists all top-level commands, in no particular order.
+    /// Lists all commands of the table without their subcommands, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &'static Registered> + '_ {
         self.by_name.values().chain(self.by_long_name.values()).copied()
     }
@@ -383,7 +386,7 @@ impl Registered {
         self.command.flags.contains(Flags::SUBSCRIPTION)
     }
 
-    /// Finds the subcommand called `name`, in any case.
+    /// Finds the subcommand of this command called `name`, in any case; `None` if there is none.
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Registered> {
         self.subcommands.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name)).copied()
     }
@@ -398,7 +401,7 @@ impl Registered {
         self.subcommand(args.get(1)).unwrap_or(self)
     }
 
-    /// Returns true if the command is refused to clients that have not authenticated.
+    /// Returns true if clients that have not authenticated may not run the command.
     #[inline]
     pub fn needs_auth(&self) -> bool {
         !self.command.flags.contains(Flags::NO_AUTH)
@@ -467,8 +470,8 @@ fn lifetime_words_min(command: &Command<Runner>) -> usize {
     }
 }
 
-/// Returns the position of the member that a command looks up first. Returns [`MemberPlan::None`]
-/// if arguments of unknown number come both before and after it.
+/// Returns the position of the member or hash field that a command looks up first. Returns
+/// [`MemberPlan::None`] if arguments of unknown number come both before and after it.
 fn member_plan(command: &Command<Runner>) -> MemberPlan {
     if !matches!(key_plan(command), KeyPlan::One(1)) {
         return MemberPlan::None;

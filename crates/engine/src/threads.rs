@@ -22,7 +22,7 @@ use crate::stats::{Counter, ThreadStats};
 
 /// The part of an I/O thread's state that other threads use.
 pub struct Port {
-    /// The counters of the thread.
+    /// The statistics counters of the thread.
     pub stats: CachePadded<ThreadStats>,
     /// The number of the thread's connections, including those being passed to it. A new connection
     /// is assigned to the thread with the lowest number.
@@ -31,30 +31,30 @@ pub struct Port {
     inbox: Inbox<Inbound>,
 }
 
-/// The messages that other threads have left for a thread's clients. The thread takes them every
-/// turn.
+/// The messages in a thread's inbox: those that other threads have left for its clients. The thread
+/// takes them every turn (pass of its event loop).
 #[derive(Default)]
 pub struct Inbound {
-    /// The replies for blocked clients, at most one for each.
+    /// The replies for blocked clients that other threads have served, at most one for each.
     pub deliveries: Vec<Delivery>,
     /// The clients of this thread that were killed and must be closed, without duplicates.
     pub kills: Vec<Killed>,
 }
 
-/// A killed client, which its thread must close.
+/// A client that was killed (CLIENT KILL or a limit) and that its thread must close.
 pub struct Killed {
-    /// The connection of the client on its thread.
+    /// The connection of the killed client on its thread.
     pub conn: ConnId,
-    /// The id of the client. It is needed because the connection may belong to another client by
-    /// the time the thread takes this message.
+    /// The id of the killed client. It is needed because the connection may belong to another
+    /// client by the time the thread takes this message.
     pub client: u64,
 }
 
-/// The reply to a blocked client.
+/// The reply to a blocked client, left in the inbox of the client's thread.
 pub struct Delivery {
-    /// The connection of the client.
+    /// The connection of the blocked client.
     pub conn: ConnId,
-    /// The client's id.
+    /// The id of the blocked client.
     pub client: u64,
     /// The number of the client's wait for a key
     /// ([`BlockedClient::ticket`](crate::wait::BlockedClient::ticket)).
@@ -62,15 +62,15 @@ pub struct Delivery {
     /// The reply; empty if it was sent before, among the messages to a client with subscriptions or
     /// tracking.
     pub reply: ByteQueue,
-    /// The length of the reply in bytes, even if it was sent before.
+    /// The length of the reply in bytes, even if the reply was sent before.
     pub reply_bytes: usize,
     /// The messages (invalidations of cached keys) that follow the reply.
     pub pushes: ByteQueue,
-    /// The time for which the request ran, without the wait.
+    /// The time for which the blocked client's request ran, without the wait.
     pub took: Duration,
     /// The log position up to which the reply shows changes.
     pub position: u64,
-    /// True if the client is disconnected after the reply.
+    /// True if the client is to be disconnected after the reply.
     pub closes: bool,
 }
 
@@ -80,12 +80,12 @@ pub struct Delivery {
 #[derive(Default)]
 pub struct Outbox {
     threads: RefCell<SmallVec<[usize; 8]>>,
-    /// True if there are threads to wake. Read after each request.
+    /// True if there are threads to wake. Read after each request that the sending thread runs.
     has_threads: Cell<bool>,
 }
 
 impl Outbox {
-    /// Adds a thread to wake, unless it was added before. O(threads to wake).
+    /// Adds a thread to those to wake, unless it was added before. O(threads to wake).
     pub fn wake(&self, thread: usize) {
         let mut threads = self.threads.borrow_mut();
         if !threads.contains(&thread) {
@@ -94,21 +94,22 @@ impl Outbox {
         }
     }
 
-    /// Returns true if there are no threads to wake.
+    /// Returns true if the outbox has no threads to wake.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.has_threads.get()
     }
 
-    /// Takes the threads to wake. The caller holds no shard, and must wake each of them.
+    /// Removes the threads to wake from the outbox and returns them. The caller holds no shard's
+    /// lock, and must wake each of them.
     pub fn take(&self) -> SmallVec<[usize; 8]> {
         self.has_threads.set(false);
         std::mem::take(&mut *self.threads.borrow_mut())
     }
 }
 
-/// The ports of the I/O threads, and the counters of the housekeeper, of replays, of debugged
-/// scripts and of the applier of a primary's replication stream.
+/// The ports of the I/O threads (counters and inboxes), and the counters of the housekeeper, of
+/// replays, of debugged scripts and of the applier of a primary's replication stream.
 pub struct Threads {
     ports: Box<[Port]>,
     housekeeper: CachePadded<ThreadStats>,
@@ -159,7 +160,7 @@ impl Threads {
     }
 
     /// Adds the counts of a thread that has finished replaying an append-only file: changes, reads
-    /// of keys, errors. Only one caller at a time.
+    /// of keys, errors. Only one thread may call it at a time.
     pub fn add_replay(&self, stats: &ThreadStats) {
         let Self { replays, .. } = self;
         replays.changes.add(stats.changes.get());
@@ -169,8 +170,8 @@ impl Threads {
         replays.unexpected_errors.add(stats.errors.get());
     }
 
-    /// Adds the counts of a finished thread of a debugged script. Only one caller at a time, and
-    /// not together with [`Threads::add_replay`].
+    /// Adds the counts of a finished thread of a debugged script. Only one thread may call it at a
+    /// time, and not together with [`Threads::add_replay`].
     pub fn add_debugged(&self, stats: &ThreadStats) {
         let Self { replays, .. } = self;
         replays.changes.add(stats.changes.get());
@@ -186,7 +187,7 @@ impl Threads {
         }
     }
 
-    /// Sums a counter over all threads.
+    /// Sums a statistics counter over all threads.
     pub fn sum(&self, counter: impl Fn(&ThreadStats) -> &Counter) -> u64 {
         self.all_stats().map(|stats| counter(stats).get()).fold(0, u64::wrapping_add)
     }
@@ -209,8 +210,8 @@ impl Threads {
         Times::of(commands.filter_map(|command| command.end_to_end.get()))
     }
 
-    /// Takes the messages for a thread's clients; `None` if there are no new ones. Called by that
-    /// thread only.
+    /// Takes the messages for a thread's clients out of its inbox; `None` if there are no new ones.
+    /// Called by that thread only.
     pub fn take(&self, thread: usize) -> Option<Inbound> {
         self[thread].inbox.take()
     }
@@ -260,7 +261,8 @@ impl Threads {
         }
     }
 
-    /// Removes a client from the registry, if it is registered. It no longer counts as connected.
+    /// Removes a client from the registry, if it is registered. From then on it does not count as
+    /// connected.
     pub fn unregister(&self, clients: &Clients, client: &ClientInfo) {
         if clients.remove(client.id).is_some_and(|client| !client.is_link()) {
             self[client.thread].load.fetch_sub(1, Relaxed);

@@ -24,15 +24,16 @@ use crate::stats::{Ran, Thresholds};
 use crate::table::Registered;
 use crate::wait::BlockedClient;
 
-/// The most commands that are timed together.
+/// The most short commands whose times are measured together.
 const RUN_CALLS_MAX: u64 = 16;
-/// The threshold in nanoseconds below which each command is timed separately.
+/// The threshold of the slow log or latency monitor, in nanoseconds, below which each command is
+/// timed separately.
 const SINGLY_BELOW_NANOS: u64 = 1_000_000;
 /// The minimum duration of a command, or of a group timed together, after which the time for the
 /// following commands is read anew. An expiry that the next command sets relative to now is counted
 /// from that time.
 const STALE_AFTER: Duration = Duration::from_millis(1);
-/// The maximum number of words of a request that is timed together with others.
+/// The maximum number of words of a request whose time is measured together with others.
 const SHORT_ARGS_MAX: usize = 16;
 
 /// The clock that measures the times of the commands of one batch.
@@ -40,14 +41,14 @@ pub struct Timing {
     started: Instant,
     since: Instant,
     calls: u64,
-    /// The thresholds of the command logs, see [`Thresholds::from`]. Read again after commands that
-    /// may have changed them.
+    /// The thresholds of the command logs, see [`Thresholds::from`]. They are read again after
+    /// commands that may have changed them.
     from: [u64; 3],
     together: bool,
 }
 
 impl Timing {
-    /// Starts the clock before the first command of a batch.
+    /// Starts the measurement of times before the first command of a batch.
     pub fn start<C: Clock, H: Host>(engine: &Executor<'_, C, H>) -> Self {
         let now = engine.clock.now();
         let mut timing = Self { started: now, since: now, calls: 0, from: [0; 3], together: false };
@@ -67,13 +68,14 @@ impl Timing {
         self.since
     }
 
-    /// Excludes the time since the last reading up to `now`, in which the thread ran no commands.
+    /// Excludes from the measured times the time since the last reading up to `now`, in which the
+    /// thread ran no commands.
     pub fn skip_to(&mut self, now: Instant) {
         self.started += now - self.since;
         self.since = now;
     }
 
-    /// Returns the total time of all commands timed so far.
+    /// Returns the total time of all commands of the batch that were timed so far.
     pub fn total(&self) -> Duration {
         self.since - self.started
     }
@@ -190,7 +192,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Counts the keys of the command `ran` for `hotkeys-top-k`; `None` means that no command ran.
-    /// Then draws the next command to sample.
+    /// Then draws the number of commands until the next one to count.
     #[cold]
     fn sample_keys(&mut self, db: usize, ran: Option<&'static Registered>, args: &Args<'_>) {
         if let Some(registered) = ran.map(|registered| registered.called_by(args)) {
@@ -200,7 +202,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.meter.draw_sample(self.settings.key_sampling, &mut self.rng);
     }
 
-    /// Counts a command in the session of HOTKEYS.
+    /// Counts the time and bytes of a command for its keys, in the session of HOTKEYS.
     #[cold]
     fn note_keys(&mut self, ran: &Ran<'_>, took: Duration) {
         let thread = self.thread();
@@ -228,7 +230,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.log_command(session, &ran, took);
     }
 
-    /// Records a command in the latency monitor and in each log whose threshold it has reached.
+    /// Records the time of a command in the latency monitor and in each command log whose threshold
+    /// it has reached.
     #[cold]
     fn note_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
         let fast = ran.registered.command.flags.contains(Flags::FAST);
@@ -236,7 +239,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.log_command(session, ran, took);
     }
 
-    /// Adds a command to each log whose threshold it has reached.
+    /// Adds a command to each command log (slow commands, large requests, large replies) whose
+    /// threshold it has reached.
     fn log_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
         if ran.registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
             return;

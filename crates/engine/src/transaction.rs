@@ -32,18 +32,19 @@ use crate::owned_args::OwnedArgs;
 use crate::table::{KeyPlan, Registered, Runner};
 use crate::watch::Watchers;
 
-/// A transaction that is being queued. Used by the client's thread only.
+/// A transaction whose commands are being queued (MULTI). Used by the client's thread only.
 #[derive(Default)]
 pub struct Transaction {
     pub(crate) queue: Vec<Queued>,
     /// The number of bytes of the queued commands that count against `client-query-buffer-limit`,
     /// as in Redis: the words, and a pointer for each word.
     query_bytes: usize,
-    /// True if a command was refused when it was to be queued, so that EXEC will fail.
+    /// True if a command of the transaction was refused when it was to be queued, so that EXEC will
+    /// fail.
     pub(crate) refused: bool,
-    /// The union of the flags of all queued commands; `None` without commands.
+    /// The union of the flags of all queued commands; `None` while no command is queued.
     flags: Option<Flags>,
-    /// The flags that all queued commands have; `None` without commands.
+    /// The flags that all queued commands have in common; `None` while no command is queued.
     common_flags: Option<Flags>,
 }
 
@@ -54,27 +55,28 @@ pub(crate) struct Queued {
 }
 
 impl Transaction {
-    /// Returns the union of the flags of all queued commands.
+    /// Returns the union of the flags of all commands queued in the transaction.
     pub fn flags(&self) -> Flags {
         self.flags.unwrap_or(Flags::empty())
     }
 
-    /// Returns the flags that all queued commands have.
+    /// Returns the flags that all commands queued in the transaction have in common.
     pub fn common_flags(&self) -> Flags {
         self.common_flags.unwrap_or(Flags::all())
     }
 
-    /// Returns the memory of the queued commands, in bytes.
+    /// Returns the memory of the transaction's queued commands, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.queue.iter().map(|queued| queued.args.len_bytes() + size_of::<Queued>()).sum()
     }
 
-    /// Returns the number of bytes that count against `client-query-buffer-limit`.
+    /// Returns the number of the transaction's bytes that count against
+    /// `client-query-buffer-limit`.
     pub fn query_bytes(&self) -> usize {
         self.query_bytes
     }
 
-    /// Queues a command. Returns the memory of the queued command, in bytes.
+    /// Queues a command in the transaction. Returns the memory of the queued command, in bytes.
     pub(crate) fn push(&mut self, registered: &'static Registered, args: &Args<'_>) -> usize {
         self.flags = Some(self.flags() | registered.command.flags);
         self.common_flags = Some(self.common_flags() & registered.command.flags);
@@ -85,7 +87,7 @@ impl Transaction {
         len_bytes
     }
 
-    /// Returns true if any queued command runs a script. O(commands).
+    /// Returns true if any command queued in the transaction runs a script. O(commands).
     pub(crate) fn has_scripts(&self) -> bool {
         self.queue.iter().any(|queued| matches!(queued.registered.command.run, Runner::Script(_)))
     }
@@ -112,7 +114,7 @@ pub struct Watch {
     /// True if the client's watch has ended, but some of its keys are still in the table of
     /// watchers.
     is_over: bool,
-    /// The index of each watched key in `keys`, found by the key's hash.
+    /// The index in `keys` of each watched key, found by the key's hash.
     places: HashTable<usize>,
 }
 
@@ -120,7 +122,7 @@ pub struct Watch {
 /// its name, in bytes (measured).
 const FOLLOWED_BYTES: usize = 320;
 
-/// A key that a client watches, and if it existed then.
+/// A key that a client watches, and whether it existed when the watch began.
 pub(crate) struct WatchedKey {
     db: usize,
     key: Box<[u8]>,
@@ -141,9 +143,10 @@ impl Watch {
         self.places.find(key.hash.number(), |&place| is_it(&self.keys[place])).is_some()
     }
 
-    /// Watches a key. Does nothing if the client already watches it or the client's next
-    /// transaction will fail anyway. A key that expires at `due_ms` or before counts as missing.
-    /// The caller holds no shard's lock. Returns false if a busy script holds the shard.
+    /// Adds a key to those that the client watches. Does nothing if the client already watches it
+    /// or the client's next transaction will fail anyway. A key that expires at `due_ms` or before
+    /// counts as missing. The caller holds no shard's lock. Returns false if a busy script holds
+    /// the shard.
     pub(crate) fn add(
         &mut self,
         (watchers, keyspace): (&Watchers, &Keyspace),
@@ -169,8 +172,8 @@ impl Watch {
         self.is_over
     }
 
-    /// Begins to watch more keys. If keys of an ended watch could not be removed, the next
-    /// transaction will fail: a mark may come from an old or from a new key.
+    /// Prepares to watch more keys. If keys of an ended watch could not be removed from the table
+    /// of watchers, the next transaction will fail: a mark may come from an old or from a new key.
     pub(crate) fn begin(&mut self) {
         if std::mem::take(&mut self.is_over) {
             self.fail();
@@ -182,16 +185,16 @@ impl Watch {
         self.client.watch_dirty.store(true, Relaxed);
     }
 
-    /// Ends the watch for the client. The keys are removed from the table of watchers later.
+    /// Ends the client's watch of its keys. The keys are removed from the table of watchers later.
     pub(crate) fn end_later(&mut self) {
         self.is_over = true;
         self.places.clear();
         self.client.watched.store(0, Relaxed);
     }
 
-    /// Ends the watch, and removes all keys except those in shards that a busy script holds.
-    /// Returns true if no key is left. The caller is inside the gate (the keyspace's shared lock)
-    /// and holds no shard's lock. O(keys).
+    /// Ends the client's watch, and removes all its keys except those in shards that a busy script
+    /// holds. Returns true if no key is left. The caller is inside the gate (the keyspace's shared
+    /// lock) and holds no shard's lock. O(keys).
     pub(crate) fn end(&mut self, watchers: &Watchers, keyspace: &Keyspace) -> bool {
         self.end_later();
         let client = &self.client;
@@ -220,7 +223,8 @@ impl Watch {
         keys.push(watched);
     }
 
-    /// Returns true if a watched key has changed. The shards of the keys are locked.
+    /// Returns true if a key that the client watches has changed. The caller has locked the shards
+    /// of the keys. A key that expires at `due_ms` or before counts as missing.
     pub(crate) fn has_changed_key(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         // Relaxed: it is set under the locks that are held here.
         self.client.watch_dirty.load(Relaxed)
@@ -229,13 +233,13 @@ impl Watch {
 }
 
 impl WatchedKey {
-    /// Returns the counted bytes of the key, in this list and in the table of watchers.
+    /// Returns the bytes that the watched key counts, in this list and in the table of watchers.
     fn len_bytes(&self) -> usize {
         size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
     }
 
-    /// Returns true if the key exists now. Its shard is locked. As in Redis, the check does not
-    /// remove an expired key.
+    /// Returns true if the watched key exists now. The caller has locked its shard. As in Redis,
+    /// the check does not remove an expired key.
     fn exists(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         let key = Key { bytes: &self.key, hash: self.hash };
         locked.shard_of_mut(self.hash).is_some_and(|shard| shard.is_live(self.db, key, due_ms))

@@ -48,16 +48,16 @@ pub struct Engine<'s, C, H> {
 
 /// A reply that waits until the values removed by its request are freed (FLUSHALL SYNC).
 pub struct DelayedReply {
-    /// The connection of the client.
+    /// The connection of the client that waits for the reply.
     pub conn: ConnId,
-    /// The id of the client.
+    /// The id of the client that waits for the reply.
     pub client: u64,
     ticket: Ticket,
     /// The encoded reply, which is sent when the removed values are freed.
     pub reply: ByteQueue,
 }
 
-/// The outcome of a request that a thread was to run.
+/// The outcome of a request that a client's thread was to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The request has run or was refused; its reply, if any, was written.
@@ -68,19 +68,19 @@ pub enum Outcome {
 }
 
 impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
-    /// Creates the engine of an I/O thread.
+    /// Creates the engine of an I/O thread, which runs commands with `executor`.
     pub fn new(executor: Executor<'s, C, H>) -> Self {
         Self { executor, memory: MemoryLimit::default(), delayed_replies: Vec::new() }
     }
 
-    /// Returns the state that all threads share.
+    /// Returns the state that all threads of the engine share.
     #[inline]
     pub fn shared(&self) -> &'s Shared {
         self.executor.shared()
     }
 
-    /// Begins a turn, inside the gate (the keyspace's shared lock). `began` is the time at which
-    /// the thread had work to do.
+    /// Begins a turn (a pass of the thread's event loop), inside the gate (the keyspace's shared
+    /// lock). `began` is the time at which the thread had work to do.
     pub fn begin(&mut self, began: Instant) {
         let executor = &mut self.executor;
         executor.begin_turn(began);
@@ -91,9 +91,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.look_at_refusals();
     }
 
-    /// Records if the thread is inside the gate (the keyspace's shared lock). It is outside while a
-    /// busy script owns the keyspace. Requests are still answered then: permitted ones run, and the
-    /// others are refused.
+    /// Records whether the thread is inside the gate (the keyspace's shared lock). It is outside
+    /// while a busy script owns the keyspace. Requests are still answered then: permitted ones run,
+    /// and the others are refused.
     #[inline]
     pub fn note_standing(&mut self, pass: &SharedPass<'_>) {
         if self.executor.is_inside != pass.is_inside() {
@@ -118,10 +118,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.note_standing(pass);
     }
 
-    /// Evicts keys and removes tracked keys if this turn's requests have exceeded a limit. Returns
-    /// true if another turn must continue this. Must be called before
-    /// [`Commit::broadcast`](crate::commit::Commit::broadcast), so that the invalidations of the
-    /// removed keys are sent in the same turn.
+    /// Evicts keys and removes tracked keys if the requests of this turn (pass of the event loop)
+    /// have exceeded a limit. Returns true if another turn must continue this. Must be called
+    /// before [`Commit::broadcast`](crate::commit::Commit::broadcast), so that the invalidations of
+    /// the removed keys are sent in the same turn.
     pub fn keep_limits(&mut self) -> bool {
         let executor = &mut self.executor;
         let evicts = executor.settings.maxmemory_bytes > 0
@@ -139,14 +139,15 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Appends published messages to the outputs of this thread's subscribers. Adds connections
-    /// whose output may be over a limit to `over`. Returns true if waiting publishers may continue;
-    /// the driver then wakes all threads.
+    /// whose output may be over a limit to `over`. Returns true if clients that wait to publish may
+    /// continue; the driver then wakes all threads.
     #[inline]
     pub fn deliver_publications(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         self.shared().pubsub.has_messages(self.executor.thread()) && self.deliver(outputs, over)
     }
 
-    /// Delivers published messages. Not inlined, because most turns have none.
+    /// Does the work of delivering published messages to this thread's subscribers. Not inlined,
+    /// because most turns have no messages.
     #[inline(never)]
     fn deliver(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         let (pubsub, thread) = (&self.shared().pubsub, self.executor.thread());
@@ -156,7 +157,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         delivered.were_subscribers_full
     }
 
-    /// Runs one request and appends its reply to `out`.
+    /// Runs one request of a client and appends its reply to `out`.
     #[inline]
     pub fn run(
         &mut self,
@@ -308,15 +309,16 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             && !self.executor.has_memory_for(&mut self.memory, args)
     }
 
-    /// Sets `script_lacks_memory`: determines whether there is memory for the writes of a script or
-    /// transaction, and evicts keys if necessary.
+    /// Determines whether there is memory for the writes of a script or transaction, and evicts
+    /// keys if necessary. Sets `script_lacks_memory`.
     fn look_at_memory(&mut self, args: &Args<'_>) {
         self.executor.script_lacks_memory = self.executor.settings.maxmemory_bytes > 0
             && self.executor.is_inside
             && !self.executor.has_memory_for(&mut self.memory, args);
     }
 
-    /// Runs a command that is not a data command. Returns false if it was postponed.
+    /// Runs a command that is not a data command (such as one of a transaction, a script or the
+    /// server). Returns false if it was postponed.
     fn run_other(
         &mut self,
         session: &mut Session,
@@ -355,8 +357,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         session.flow != Flow::Postponed
     }
 
-    /// Returns the command or, if the request names one, its subcommand. If the call is invalid or
-    /// its client may not make it, writes the error reply and returns `None`.
+    /// Returns the command or, if the request names one, its subcommand. If the request is invalid
+    /// or its client may not make it, writes the error reply and returns `None`.
     #[inline]
     fn admit(
         &mut self,
@@ -441,9 +443,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol(), error, out);
     }
 
-    /// Returns true if this command, and therefore its client, must wait. CLIENT PAUSE delays all
-    /// commands, including CLIENT UNPAUSE, or only writes. A full change log delays writes. The end
-    /// of the server delays all commands.
+    /// Returns true if this command of a client, and therefore the client, must wait. CLIENT PAUSE
+    /// delays all commands, including CLIENT UNPAUSE, or only writes. A full change log delays
+    /// writes. The end of the server delays all commands.
     #[cold]
     fn is_held_back(&mut self, session: &mut Session, registered: &Registered, args: &Args<'_>) -> bool {
         let writes = writes(session, registered) && self.executor.may_write(session, registered, args);
@@ -459,7 +461,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Refuses a command that a busy script, loading, a failed save or a lack of replicas prevents,
-    /// and postpones one that must wait. Returns `None` if the command may run.
+    /// and postpones a command that must wait. Returns `None` if the command may run.
     #[cold]
     fn hold_back(
         &mut self,
@@ -533,7 +535,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Takes the delayed replies whose values are freed.
+    /// Takes the delayed replies whose requests' removed values are freed, so that the replies can
+    /// be sent.
     pub fn freed_replies(&mut self) -> Vec<DelayedReply> {
         let Some(first) = self.delayed_replies.iter().map(|delayed| delayed.ticket).min() else {
             return Vec::new();
@@ -553,7 +556,8 @@ fn confirms(incoming: &Incoming<'_>) -> bool {
     incoming.registered.is_some_and(|it| it.is_subscription() && it.command.accepts(incoming.args.len()))
 }
 
-/// Removes a reply that the client does not want, and advances the mode of CLIENT REPLY.
+/// Removes a reply that the client does not want (CLIENT REPLY) from the output, and advances the
+/// mode of CLIENT REPLY.
 fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: Option<usize>) {
     if let Some(reply_from) = reply_from.filter(|_| session.reply_mode != ReplyMode::On) {
         out.truncate(reply_from);

@@ -50,33 +50,34 @@ use crate::table::Registered;
 use crate::threads::Delivery;
 use crate::track::TrackingClient;
 
-/// The wait of a blocked client.
+/// The wait of a blocked client: its keys, its request and the end of the wait.
 pub struct BlockedClient {
     /// The id of the wait: the first position number that the client got in the queues.
     pub ticket: u64,
     /// The client's position number in all its queues. A lower number is served first. It changes
     /// under the locks of all its keys.
     pub place: AtomicU64,
-    /// The client's id.
+    /// The id of the blocked client.
     pub client: u64,
-    /// The client's I/O thread.
+    /// The index of the blocked client's I/O thread.
     pub thread: usize,
-    /// The client's connection on that thread.
+    /// The connection of the blocked client on that thread.
     pub conn: ConnId,
-    /// The client's selected database.
+    /// The number of the blocked client's selected database.
     pub db: usize,
-    /// The protocol of the reply.
+    /// The protocol (RESP2 or RESP3) of the blocked client's reply.
     pub protocol: Protocol,
-    /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
+    /// True if the blocked client's reads update the access clocks of keys; false under CLIENT
+    /// NO-TOUCH.
     pub touch: bool,
     /// True if the client imports data (CLIENT IMPORT-SOURCE). The treatment of expired keys is
     /// determined when the client is served, since `import-mode` may change in the meantime.
     pub is_import_source: bool,
-    /// The client's user. Its rights are checked again when it is served.
+    /// The user of the blocked client. Its rights are checked again when it is served.
     pub identity: Identity,
-    /// The blocking command.
+    /// The command that has blocked the client.
     pub registered: &'static Registered,
-    /// The reply if the wait ends by its timeout.
+    /// The reply to the blocked client if the wait ends by its timeout.
     pub empty: EmptyReply,
     /// The time at which the timeout ends, in milliseconds of the server's clock; `None` without a
     /// timeout.
@@ -84,16 +85,16 @@ pub struct BlockedClient {
     /// The log position for which the client waits until replicas have it (WAIT); 0 for other
     /// commands.
     pub awaited_position: u64,
-    /// The request as the client sent it.
+    /// The request of the blocked client as the client sent it.
     pub args: OwnedArgs,
-    /// The request that is run when the client is served, if it differs from `args`.
+    /// The request that runs when the client is served, if it differs from `args`.
     pub request: Option<OwnedArgs>,
-    /// The client as a tracking client, if the keys that it reads are tracked.
+    /// The blocked client as a tracking client; `None` if the keys that it reads are not tracked.
     pub reader: Option<Arc<TrackingClient>>,
     /// The client, if it has subscriptions or tracking and wants replies. Its reply is then sent
     /// through the inbox of messages, to keep the order among them.
     pub listener: Option<Arc<ClientInfo>>,
-    /// The keys that the client is blocked on, without duplicates.
+    /// The keys on which the client is blocked, without duplicates.
     pub keys: Vec<BlockedKey>,
     /// The number of leading keys that are in the same shard as the first key.
     pub first_shard_keys: usize,
@@ -131,18 +132,18 @@ impl BlockedClient {
         !self.destinations.is_empty() || self.examined_keys(index) > self.first_shard_keys
     }
 
-    /// Returns the request that runs when the client is served.
+    /// Returns the request that runs when the blocked client is served.
     pub fn request(&self) -> &OwnedArgs {
         self.request.as_ref().unwrap_or(&self.args)
     }
 
-    /// Writes the reply that the client receives if the wait ends by its timeout.
+    /// Writes the reply that the blocked client receives if the wait ends by its timeout.
     pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
         self.empty.write_after_waiting(&mut Reply::new(out, protocol));
     }
 
-    /// Creates a reply message for a wait that ends without an element (timeout, UNBLOCK). The
-    /// caller has ended the wait ([`BlockedClients::end`]).
+    /// Creates the message with the reply for a client whose wait ends without an element (timeout,
+    /// CLIENT UNBLOCK). The caller has ended the wait ([`BlockedClients::end`]).
     pub fn delivery(&self, reply: ByteQueue) -> Delivery {
         Delivery {
             conn: self.conn,
@@ -164,7 +165,7 @@ impl fmt::Debug for BlockedClient {
     }
 }
 
-/// The longest delay between a timeout and its reply, in milliseconds.
+/// The longest delay between a timeout of a blocked client and its reply, in milliseconds.
 const MARGIN_MS_MAX: u64 = 50;
 
 /// Returns the uptime, in milliseconds, at which a client that blocks at `uptime` gets the reply
@@ -185,9 +186,9 @@ pub fn deadline_ms(uptime: Duration, timeout_ms: u64) -> u64 {
 
 /// The command, timeout and timeout reply of a wait that does not depend on a key.
 pub struct KeylessWait {
-    /// The blocking command.
+    /// The command that has blocked the client.
     pub registered: &'static Registered,
-    /// The reply if the wait ends by its timeout.
+    /// The reply to the client if the wait ends by its timeout.
     pub empty: EmptyReply,
     /// The time at which the timeout ends, in milliseconds of the server's clock; `None` without a
     /// timeout.
@@ -197,13 +198,13 @@ pub struct KeylessWait {
     pub awaited_position: u64,
 }
 
-/// One key that a client is blocked on.
+/// A key on which a client is blocked.
 pub struct BlockedKey {
-    /// The name of the key.
+    /// The name of the key on which the client is blocked.
     pub key: Box<[u8]>,
-    /// The hash of the key.
+    /// The hash of the key on which the client is blocked.
     pub hash: KeyHash,
-    /// The type of value that the client waits for.
+    /// The type of value that the client waits for at the key.
     pub awaited: Awaited,
 }
 
@@ -212,8 +213,8 @@ pub struct BlockedKey {
 const BLOCKED_KEY_BYTES: usize = size_of::<BlockedKey>() + size_of::<Queues>() + 320;
 
 impl BlockedKey {
-    /// Returns an upper bound of the key's memory in bytes, in this value and in the table of
-    /// queues.
+    /// Returns an upper bound of the blocked key's memory in bytes, in this value and in the table
+    /// of queues.
     pub fn held_bytes(&self) -> usize {
         BLOCKED_KEY_BYTES + 2 * self.key.len()
     }
@@ -232,7 +233,7 @@ pub struct DestinationKey {
 /// that later clients need are locked when they are served.
 const EXAMINED_CLIENTS_MAX: usize = 256;
 
-/// A set of shards to lock, with the hash of one key in each.
+/// A set of shards that must be locked, with the hash of one key in each.
 struct ShardsToLock {
     hashes: SmallVec<[KeyHash; 16]>,
     /// The shards in the set, one bit each.
@@ -254,8 +255,8 @@ impl ShardsToLock {
     }
 }
 
-/// The clients blocked on a key for one type of value, by position number. Each has the index of
-/// the key among the client's keys.
+/// The queue of the clients blocked on a key for one type of value, by position number. Each has
+/// the index of the key among the client's keys.
 type Queue = BTreeMap<u64, (Arc<BlockedClient>, usize)>;
 
 /// The clients that are blocked on one key of one database.
@@ -281,7 +282,8 @@ type Table = HashMap<Box<[u8]>, Vec<Queues>>;
 /// The blocked clients of one thread, by client id.
 type OfThread = HashMap<u64, Arc<BlockedClient>, ahash::RandomState>;
 
-/// All blocked clients: by thread, and in the queues of the keys that they wait for.
+/// The registry of all blocked clients: by thread, and in the queues of the keys that they wait
+/// for.
 pub struct BlockedClients {
     /// The blocked clients by thread. No other lock is taken under these locks.
     by_thread: Box<[Lock<OfThread>]>,
@@ -297,7 +299,7 @@ pub struct BlockedClients {
 }
 
 impl BlockedClients {
-    /// Creates the table without blocked clients, for this number of threads.
+    /// Creates the registry without blocked clients, for this number of threads.
     pub fn new(threads: usize) -> Self {
         let table = || Lock::new(HashMap::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4)));
         Self {
@@ -312,8 +314,8 @@ impl BlockedClients {
         }
     }
 
-    /// Records that a client is blocked. The client is already in the queues of its keys. Its
-    /// thread later calls [`BlockedClients::unblock`].
+    /// Records that a client is blocked. The client is already in the queues of its keys. The
+    /// client's thread later calls [`BlockedClients::unblock`].
     pub fn block(&self, client: &ClientInfo, blocked: Arc<BlockedClient>) {
         self.blocked_clients.fetch_add(1, Relaxed);
         client.held.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
@@ -360,7 +362,7 @@ impl BlockedClients {
         self.block(&session.info, Arc::new(blocked));
     }
 
-    /// Returns the wait of a client, if it is blocked.
+    /// Returns the wait of a client; `None` if the client is not blocked.
     pub fn of(&self, client: &ClientInfo) -> Option<Arc<BlockedClient>> {
         // Relaxed: a client that becomes blocked at this moment may be seen as not blocked.
         self.by_thread[client.thread].lock().get(&client.id).cloned()
@@ -413,8 +415,8 @@ impl BlockedClients {
     }
 
     /// Ends the wait of a killed client, now or when it begins to wait. From then on, no thread
-    /// serves it; otherwise the element would be lost. The caller holds neither a shard's lock nor
-    /// that of a blocked client.
+    /// serves the client, because the element would be lost. The caller holds neither a shard's
+    /// lock nor that of a blocked client.
     pub fn end_of(&self, client: &ClientInfo) {
         if let Some(blocked) = self.of(client) {
             self.end(&blocked);
@@ -449,20 +451,21 @@ impl BlockedClients {
         self.tickets.load(Relaxed)
     }
 
-    /// Ends a wait, so that no thread serves the client. Returns false if it had already ended.
+    /// Ends a client's wait, so that no thread serves the client. Returns false if the wait had
+    /// already ended.
     pub fn end(&self, waiter: &BlockedClient) -> bool {
         self.end_if(waiter, || true)
     }
 
-    /// Calls `serve` unless the wait has ended, and ends the wait if `serve` returns true. Returns
-    /// true if this call ended it. No other thread can end the wait during the call.
+    /// Calls `serve` unless the client's wait has ended, and ends the wait if `serve` returns true.
+    /// Returns true if this call ended it. No other thread can end the wait during the call.
     pub fn end_if(&self, waiter: &BlockedClient, serve: impl FnOnce() -> bool) -> bool {
         let ended = waiter.over.end_if(serve);
         self.blocked_clients.fetch_sub(usize::from(ended), Relaxed);
         ended
     }
 
-    /// Adds a client to the queue of its key number `index`, which is in this shard.
+    /// Adds a blocked client to the queue of its key number `index`, which is in this shard.
     pub fn add_blocked(&self, shard: &mut Shard, waiter: &Arc<BlockedClient>, index: usize) {
         shard.add_registration();
         let key = &waiter.keys[index];
@@ -476,8 +479,8 @@ impl BlockedClients {
         });
     }
 
-    /// Removes a client from the queue of its key number `index`, which is in this shard. Returns
-    /// true if it was in the queue.
+    /// Removes a blocked client from the queue of its key number `index`, which is in this shard.
+    /// Returns true if it was in the queue.
     pub fn remove_blocked(&self, shard: &mut Shard, waiter: &BlockedClient, index: usize) -> bool {
         let key = &waiter.keys[index];
         let mut removed = false;
@@ -495,9 +498,9 @@ impl BlockedClients {
         removed
     }
 
-    /// Moves a client to the end of its queues, if the shards of all its keys are locked. Otherwise
-    /// the client keeps its position: if it were removed from a queue without the lock, a thread
-    /// that serves that queue could miss the client. O(its keys).
+    /// Moves a blocked client to the end of the queues of its keys, if the shards of all its keys
+    /// are locked. Otherwise the client keeps its position: if it were removed from a queue without
+    /// the lock, a thread that serves that queue could miss the client. O(its keys).
     pub fn requeue(&self, locked: &mut Locked<'_>, waiter: &Arc<BlockedClient>) {
         if !locked.holds(waiter.keys.iter().map(|key| key.hash)) {
             return;
@@ -596,8 +599,8 @@ impl BlockedClients {
         found
     }
 
-    /// Lists the keys of these databases that clients are blocked on. The caller owns the keyspace.
-    /// O(blocking keys).
+    /// Lists the keys of these databases on which clients are blocked. The caller owns the keyspace
+    /// exclusively. O(blocking keys).
     pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
         let mut keys = Vec::new();
         for table in &self.tables {
@@ -609,8 +612,8 @@ impl BlockedClients {
         keys
     }
 
-    /// Calls `act` with the queues of a key; creates empty ones before if there are none. Removes
-    /// the queues afterwards if they are empty.
+    /// Calls `act` with the queues of clients blocked on a key; creates empty ones before if there
+    /// are none. Removes the queues afterwards if they are empty.
     fn with(&self, db: usize, key: &[u8], hash: KeyHash, act: impl FnOnce(&mut Queues)) {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
@@ -658,7 +661,8 @@ mod tests {
         assert_eq!(deadline_ms(uptime, u64::MAX), u64::MAX);
     }
 
-    /// A large number of blocked clients. The number of examined clients must not depend on it.
+    /// A large number of blocked clients in tests. The number of examined clients must not depend
+    /// on it.
     const WAITERS: usize = 10_000;
 
     /// Returns the name and hash of a key in this shard.

@@ -114,9 +114,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (result, ctx.due)
     }
 
-    /// Adds the changes of a command on whole databases to the change log's record of the unit, and
-    /// ends the unit in the change log outside a transaction. The reply shows a whole database, so
-    /// it waits for all changes so far.
+    /// Adds the changes of a command on whole databases to the change log's record of the current
+    /// unit. Outside a transaction, ends this unit in the change log. The reply shows a whole
+    /// database, so it waits for all changes so far.
     #[cold]
     fn log_step(&mut self, session: &Session, request: &Request<'_>, unit: Unit) {
         self.commit.record(session.db(), &request.args, None);
@@ -140,8 +140,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Removes a key if it is still expired, under the lock of its shard. Outside a transaction,
-    /// this is one unit of the change log, which ends here.
+    /// Removes a key that a walker found expired, if it is still expired, under the lock of the
+    /// key's shard. Outside a transaction, this is one unit of the change log, which ends here.
     #[cold]
     fn remove_due(&mut self, caller: &Caller<'_>, key: &[u8], unit: Unit) {
         let keyspace = &self.shared().keyspace;

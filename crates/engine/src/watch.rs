@@ -20,7 +20,7 @@ use crate::client::ClientInfo;
 type OfKey = Vec<(usize, Vec<Arc<ClientInfo>>)>;
 type Table = HashMap<Box<[u8]>, OfKey, ahash::RandomState>;
 
-/// All watchers of all keys.
+/// The registry of the clients that watch keys (WATCH), by key.
 pub struct Watchers {
     tables: Box<[Lock<Option<Box<Table>>>]>,
     clients: AtomicUsize,
@@ -28,18 +28,18 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Creates tables without watchers. `seed` is the key of the hash of key names.
+    /// Creates a registry without watchers. `seed` is the key of the hash of key names.
     pub fn new(seed: [u64; 4]) -> Self {
         let tables = (0..SHARD_COUNT).map(|_| Lock::new(None)).collect();
         Self { tables, clients: AtomicUsize::new(0), seed }
     }
 
-    /// Returns the number of clients that watch keys.
+    /// Returns the number of clients that watch keys, as a shared counter.
     pub fn clients(&self) -> &AtomicUsize {
         &self.clients
     }
 
-    /// Adds a watcher to a key of this shard.
+    /// Adds a client to the watchers of a key of this shard.
     pub fn add(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: &Arc<ClientInfo>) {
         shard.add_registration();
         let mut guard = self.tables[key.shard()].lock();
@@ -52,7 +52,8 @@ impl Watchers {
         }
     }
 
-    /// Removes a watcher that [`Watchers::add`] has added.
+    /// Removes a client from the watchers of a key of this shard, to which [`Watchers::add`] has
+    /// added it.
     pub fn remove(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: u64) {
         shard.remove_registration();
         let mut guard = self.tables[key.shard()].lock();

@@ -16,8 +16,8 @@ pub(crate) const STALE_REPLICA: CommandError =
     CommandError::Line("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Returns the error for writes in the present state of the disk, of the replicas and of the
-    /// role, in Redis' order. A primary's replication stream is never refused.
+    /// Returns the error for writes, if there is one, in the present state of the disk, of the
+    /// replicas and of the role, in Redis' order. A primary's replication stream is never refused.
     pub(crate) fn write_refusal(&self) -> Option<CommandError> {
         if self.applied_epoch.is_some() {
             return None;
@@ -37,14 +37,14 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             })
     }
 
-    /// Returns true if the server is a replica whose link to its primary is down, and that may not
-    /// show old data to clients.
+    /// Returns true if the server is a replica that is not connected to its primary and that may
+    /// not show old data to clients.
     pub(crate) fn is_stale(&self) -> bool {
         self.shared().server_state.role.is_stale() && self.applied_epoch.is_none()
     }
 
-    /// Returns the error for writes after a save that failed, or while the append-only file cannot
-    /// be written.
+    /// Returns the error for writes after a failed save, or while the append-only file cannot be
+    /// written; `None` if both work.
     pub(crate) fn disk_refusal(&self) -> Option<CommandError> {
         let server_state = &self.shared().server_state;
         let is_refused = server_state.save_failed.load(Relaxed) && self.settings.stops_writes_on_save_error;
@@ -64,8 +64,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         ))
     }
 
-    /// Determines if the next requests may have to be delayed or refused. Called at the start of a
-    /// turn, and after this thread has let another thread own the keyspace.
+    /// Determines whether the next requests may have to be delayed or refused. Called at the start
+    /// of a turn (pass of the event loop), and after this thread has let another thread own the
+    /// keyspace.
     #[inline]
     pub(crate) fn look_at_refusals(&mut self) {
         self.may_hold_back = self.holds_back();

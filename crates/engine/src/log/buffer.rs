@@ -24,14 +24,13 @@ use super::text::{Text, TextEnd};
 pub(super) struct Header {
     /// The log position of the unit (a command or transaction) that the segment is part of.
     pub position: u64,
-    /// The end of the segment in [`Chunk::text`]. It begins where the previous segment ends.
+    /// The end of the segment in [`Chunk::text`]. The segment begins where the previous one ends.
     pub end: TextEnd,
-    /// The number of the database that the first command of the segment of a change log record
-    /// uses.
+    /// The number of the database that the segment's first command uses.
     pub first_db: u32,
     /// The number of the database that the segment's last command uses.
     pub last_db: u32,
-    /// The cluster slot of the segment's keys; [`NO_SLOT`] for none or several.
+    /// The cluster slot of the segment's keys; [`NO_SLOT`] if it has none or several.
     pub slot: u16,
     /// The targets of the segment's commands: append-only file, replicas, or both.
     pub targets: Targets,
@@ -46,10 +45,10 @@ pub(super) struct Header {
 pub(super) enum UnitPart {
     /// The segment is the whole unit: a single command.
     Whole,
-    /// A segment of a unit of several commands, which must be enclosed in MULTI and EXEC. More
-    /// segments of the unit follow.
+    /// A segment of a unit of several commands (a transaction), which must be enclosed in MULTI and
+    /// EXEC. More segments of the unit follow.
     Inner,
-    /// The last or only segment of a unit of several commands.
+    /// The last or only segment of a unit of several commands (a transaction).
     Last,
 }
 
@@ -103,7 +102,7 @@ impl Chunk {
         self.headers.capacity() * size_of::<Header>() + self.text.memory_bytes()
     }
 
-    /// Removes all records from the chunk. Keeps the memory up to a limit.
+    /// Removes all change log records from the chunk. Keeps the memory up to a limit.
     pub(super) fn clear(&mut self) {
         self.headers.clear();
         self.headers.shrink_to(KEPT_HEADERS_MAX);
@@ -116,7 +115,7 @@ impl Chunk {
 #[repr(align(128))]
 pub(super) struct Buffer {
     chunk: Lock<Chunk>,
-    /// The memory of `chunk`, in bytes. Written under its lock.
+    /// The memory of `chunk`, in bytes. Written under the lock of `chunk`.
     chunk_memory_bytes: AtomicU64,
     /// The memory of the thread's own chunk when it was last published, in bytes. Written by the
     /// thread only.

@@ -4,8 +4,8 @@
 /// A degree to which a change is safe in the append-only file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The append-only file has the change as `appendfsync` demands: synced with `always`,
-    /// otherwise written.
+    /// The append-only file has the change as the option `appendfsync` demands: synced with
+    /// `always`, otherwise written.
     #[default]
     Written,
     /// The change is synced to the disk. With `appendfsync no`, a written change counts as synced,
@@ -18,7 +18,7 @@ impl Level {
     pub const ALL: [Self; 2] = [Self::Written, Self::Synced];
 }
 
-/// A log position for each level: all changes up to it have reached the level.
+/// A log position for each level of safety: all changes up to it have reached the level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released([u64; Level::ALL.len()]);
 
@@ -27,35 +27,35 @@ impl Released {
     /// for each level.
     pub const ALL: Self = Self::at(u64::MAX);
 
-    /// Returns a value that has `position` for each level.
+    /// Returns a value that has the log position `position` for each level.
     pub const fn at(position: u64) -> Self {
         Self([position; Level::ALL.len()])
     }
 
-    /// Creates the positions of both levels: `written` and `synced`. A synced change is also
+    /// Creates the log positions of both levels: `written` and `synced`. A synced change is also
     /// written, so the position of [`Level::Written`] becomes at least `synced`.
     pub fn new(written: u64, synced: u64) -> Self {
         Self([written.max(synced), synced])
     }
 
-    /// Returns the position up to which changes have reached `level`.
+    /// Returns the log position up to which changes have reached `level`.
     #[inline]
     pub fn get(&self, level: Level) -> u64 {
         self.0[level as usize]
     }
 
-    /// Raises the position of `level` to at least `position`.
+    /// Raises the log position of `level` to at least `position`.
     pub fn raise(&mut self, level: Level, position: u64) {
         self.0[level as usize] = self.0[level as usize].max(position);
     }
 
-    /// Returns for each level the larger one of the positions in `self` and `other`.
+    /// Returns for each level the larger one of the log positions in `self` and `other`.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self(std::array::from_fn(|level| self.0[level].max(other.0[level])))
     }
 
-    /// Returns for each level the smaller one of the positions in `self` and `other`.
+    /// Returns for each level the smaller one of the log positions in `self` and `other`.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self(std::array::from_fn(|level| self.0[level].min(other.0[level])))

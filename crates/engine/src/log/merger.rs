@@ -28,7 +28,7 @@ pub struct Mark {
     /// The end of the piece in [`LogBatch::text`].
     pub end: TextEnd,
     /// The log position of the unit (a command or transaction) to which the piece belongs. The
-    /// pieces of a unit are consecutive and in one batch.
+    /// pieces of one unit are consecutive and in one batch.
     pub position: u64,
     /// The cluster slot of the keys in this piece of the stream; [`NO_SLOT`] for none or several,
     /// and for a command of the merger.
@@ -41,7 +41,7 @@ pub struct Mark {
 
 /// A batch of the change log: the part of its stream that readers receive at a time.
 pub struct LogBatch<'b> {
-    /// The commands for all targets, as complete requests in RESP.
+    /// The commands of the batch for all targets, as complete requests in RESP.
     pub text: &'b Text,
     /// The ends of the pieces of `text` (segments of records, and the merger's own commands), in
     /// order.
@@ -54,14 +54,15 @@ pub struct LogBatch<'b> {
 }
 
 impl<'b> LogBatch<'b> {
-    /// Returns true if the batch has any bytes for `target`. O(1) if the first piece is for it.
+    /// Returns true if the change log's batch has any bytes for `target`. O(1) if the first piece
+    /// is for it.
     #[inline]
     pub fn has_bytes_for(&self, target: LogTarget) -> bool {
         self.marks.iter().any(|mark| mark.targets.contains(target.into()))
     }
 
-    /// Calls `take` with all bytes for `target`, in order, in parts of any length. O(marks) besides
-    /// the calls.
+    /// Calls `take` with all bytes of the change log's batch for `target`, in order, in parts of
+    /// any length. O(marks) besides the calls.
     pub fn for_each_part(&self, target: LogTarget, mut take: impl FnMut(&'b [u8])) {
         // Consecutive pieces for the target are passed together.
         let (mut start, mut end) = (TextEnd::default(), TextEnd::default());
@@ -94,13 +95,15 @@ pub trait LogReader: Send {
 pub struct RetainedBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
 impl RetainedBytes {
-    /// Sets the number of bytes. Any thread may call it.
+    /// Sets the number of bytes that the reader of the change log keeps in memory. Any thread may
+    /// call it.
     pub fn set(&self, len_bytes: usize) {
         // Relaxed: the figure only serves a limit.
         self.0.store(len_bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Returns the number of bytes that the reader retains, as last passed to [`set`](Self::set).
+    /// Returns the number of bytes that the reader of the change log keeps in memory, as last
+    /// passed to [`set`](Self::set).
     #[inline]
     pub fn get(&self) -> usize {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
@@ -129,7 +132,7 @@ impl Taken {
 struct Selected([Option<u32>; LogTarget::ALL.len()]);
 
 impl Selected {
-    /// Returns those of `targets` for whose stream a database other than `db` is selected.
+    /// Returns those of `targets` in whose stream another database than `db` is selected.
     #[inline]
     fn others(&self, targets: Targets, db: u32) -> Targets {
         let mut others = Targets::empty();
@@ -161,7 +164,7 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// Creates a merger for this number of threads' buffers.
+    /// Creates a merger of the change log for this number of threads' buffers.
     pub fn new(buffers: usize) -> Self {
         Self {
             taken: (0..buffers).map(|_| Taken::default()).collect(),
@@ -185,8 +188,8 @@ impl Merger {
         taken + self.out.memory_bytes() + self.marks.capacity() * size_of::<Mark>()
     }
 
-    /// Adds a reader of the change log, which receives everything after position `cut`. Everything
-    /// up to `cut` must have been merged. Returns `None` if there are too many readers.
+    /// Adds a reader of the change log, which receives everything after the log position `cut`.
+    /// Everything up to `cut` must have been merged. Returns `None` if there are too many readers.
     pub fn attach(&mut self, reader: (Box<dyn LogReader>, LogTarget), cut: u64) -> Option<ReaderId> {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;
@@ -201,12 +204,12 @@ impl Merger {
         self.selected.0[target as usize] = None;
     }
 
-    /// Removes a reader and returns it; `None` if it is not attached.
+    /// Removes a reader of the change log and returns it; `None` if it is not attached.
     pub fn detach(&mut self, id: ReaderId) -> Option<Box<dyn LogReader>> {
         self.readers[id.0].take().map(|(reader, _)| reader)
     }
 
-    /// Returns the targets for which there is a reader.
+    /// Returns the targets (append-only file, replicas) for which the change log has a reader.
     pub fn targets(&self) -> Targets {
         let targets = self.readers.iter().flatten().map(|&(_, target)| target.into());
         targets.fold(Targets::empty(), Targets::union)
@@ -330,8 +333,8 @@ impl Stream<'_> {
         self.frame(first, first.unit_targets, |out| out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n"));
     }
 
-    /// Appends a SELECT of the segment's database for those of `targets` that have another one
-    /// selected.
+    /// Appends a SELECT of the segment's database for those of `targets` in whose stream another
+    /// database is selected.
     #[cold]
     fn select(&mut self, taken: &Taken, header: &Header, targets: Targets) {
         self.copy(taken);

@@ -109,8 +109,8 @@ pub struct Progress {
 /// The change log: the ordered stream of all changes, from which the append-only file and replicas
 /// are written. All threads of an engine share it; see the module.
 pub struct ChangeLog {
-    /// The [`Targets`] of all attached readers, as bits. Changes are recorded only for these
-    /// targets. Only exclusive owners of the keyspace change it.
+    /// The [`Targets`] for which the change log has readers, as bits. Changes are recorded only for
+    /// these targets. Only exclusive owners of the keyspace change it.
     targets: AtomicU8,
     /// The last log position that was given to a command or transaction.
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
@@ -179,8 +179,8 @@ impl ChangeLog {
         !self.targets().is_empty()
     }
 
-    /// Returns the last log position that was given to a command or transaction. The current one of
-    /// an exclusive owner of the keyspace will get the next one.
+    /// Returns the last log position that was given to a command or transaction. If the caller owns
+    /// the keyspace exclusively, its current command or transaction will get the next position.
     pub fn drawn(&self) -> u64 {
         self.drawn.load(Relaxed)
     }
@@ -198,8 +198,8 @@ impl ChangeLog {
     }
 
     /// Takes the next log position for a unit (a command or transaction) and moves its record to
-    /// the end of `chunk`, the thread's own. The caller holds all locks of the unit. Returns the
-    /// position. O(bytes).
+    /// the end of `chunk`, the chunk of the calling thread. The caller holds all locks of the unit.
+    /// Returns the position. O(bytes).
     pub fn append(&self, chunk: &mut Chunk, unit: &mut UnitRecord) -> u64 {
         let position = self.draw();
         unit.move_to(chunk, position);
@@ -231,8 +231,8 @@ impl ChangeLog {
         self.drawn.fetch_add(1, Relaxed) + 1
     }
 
-    /// Records that these shards were changed at log position `position`. The caller holds the
-    /// locks of all of them.
+    /// Records that the change at log position `position` is the last one to these shards. The
+    /// caller holds the locks of all of them.
     #[inline]
     pub fn note_change(&self, shards: impl Iterator<Item = usize>, position: u64) {
         // Relaxed: the shard's lock orders it.
@@ -240,7 +240,7 @@ impl ChangeLog {
     }
 
     /// Records that all shards may have changed at log position `position`. The caller owns the
-    /// keyspace.
+    /// keyspace exclusively.
     pub fn note_change_of_all(&self, position: u64) {
         self.all_shards.store(position, Relaxed);
     }
@@ -304,17 +304,17 @@ impl ChangeLog {
         }
     }
 
-    /// Requests that I/O thread `thread` is woken once `position` has reached this level. Returns
-    /// false if it already has. Called by that thread only, with the lowest position that it waits
-    /// for at this level.
+    /// Requests that I/O thread `thread` is woken once `position` has reached this level of safety.
+    /// Returns false if it has reached it already. Called by that thread only, with the lowest
+    /// position that it waits for at this level.
     pub fn wait_for_release(&self, level: Level, thread: usize, position: u64) -> bool {
         self.released[level as usize].wait_for(thread, position)
     }
 
     /// Merges the change log's records of all threads and passes them to the readers. If another
-    /// thread is merging, only requests that it merges again. Called at the end of a turn, outside
-    /// the gate (the keyspace's shared lock), without locks. `outbox` wakes the threads whose
-    /// replies are released. O(bytes), and the work of the readers.
+    /// thread is merging, only requests that it merges again. Called at the end of a turn (a pass
+    /// of the event loop), outside the gate (the keyspace's shared lock), without locks. `outbox`
+    /// wakes the threads whose replies are released. O(bytes), and the work of the readers.
     #[inline]
     pub fn merge(&self, outbox: &Outbox) {
         if self.is_attached() {
@@ -363,7 +363,7 @@ impl ChangeLog {
 
     /// Attaches a reader of the change log, which receives everything that is appended for `target`
     /// from now on. Returns `None` if there are already [`READERS_MAX`] readers. The caller owns
-    /// the keyspace.
+    /// the keyspace exclusively.
     pub fn attach(
         &self,
         _alone: &Exclusive,
@@ -383,7 +383,8 @@ impl ChangeLog {
     }
 
     /// Detaches a reader of the change log after it has received everything appended so far, and
-    /// returns it. Nobody may confirm positions for it afterwards. The caller owns the keyspace.
+    /// returns it. Nobody may confirm positions for it afterwards. The caller owns the keyspace
+    /// exclusively.
     pub fn detach(&self, _alone: &Exclusive, id: ReaderId, outbox: &Outbox) -> Option<Box<dyn LogReader>> {
         self.with_merger(outbox, |merger| {
             let reader = merger.detach(id)?;
@@ -394,14 +395,14 @@ impl ChangeLog {
     }
 
     /// Merges everything appended to the change log so far and passes it to its readers. The caller
-    /// owns the keyspace.
+    /// owns the keyspace exclusively.
     pub fn pass_on(&self, _alone: &Exclusive, outbox: &Outbox) {
         self.with_merger(outbox, |_merger| ());
     }
 
     /// Merges everything appended to the change log so far and passes it to its readers. Then
     /// begins a new part of the stream for `target`: its first command is a SELECT, so it can be
-    /// read without the earlier stream. The caller owns the keyspace.
+    /// read without the earlier stream. The caller owns the keyspace exclusively.
     pub fn begin_part(&self, _alone: &Exclusive, target: LogTarget, outbox: &Outbox) {
         self.with_merger(outbox, |merger| merger.begin_part(target));
     }

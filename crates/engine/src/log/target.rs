@@ -21,9 +21,9 @@ bitflags::bitflags! {
     /// A set of targets of the change log: the append-only file, replicas, or both.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Targets: u8 {
-        /// The append-only file, as a member of the set.
+        /// The append-only file, as a member of a set of targets.
         const FILE = 1 << LogTarget::File as u8;
-        /// The replicas, as a member of the set.
+        /// The replicas, as a member of a set of targets.
         const REPLICAS = 1 << LogTarget::Replicas as u8;
     }
 }

@@ -14,19 +14,21 @@ use std::sync::Arc;
 
 use keyspace::object::Blob;
 
-/// The minimum length in bytes of a string value that is shared instead of copied.
+/// The minimum length in bytes of a string value that the change log shares with the keyspace
+/// instead of copying it.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
-/// The maximum memory in bytes that an emptied text keeps for reuse.
+/// The maximum memory in bytes that an emptied part of the change log keeps for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-/// The maximum number of shared values for which an emptied text keeps memory.
+/// The maximum number of shared values for which an emptied part of the change log keeps memory.
 const KEPT_VALUES_MAX: usize = 256;
 
 /// A part of the change log's stream: bytes, and references to shared values between them.
 #[derive(Default)]
 pub struct Text {
     pub(super) bytes: Vec<u8>,
-    /// The shared values, each with the offset in `bytes` at which it belongs, in ascending order.
+    /// The values shared with the keyspace, each with the offset in `bytes` at which it belongs, in
+    /// ascending order.
     values: Vec<(usize, Blob)>,
     values_bytes: usize,
 }
@@ -57,7 +59,7 @@ impl Sub for TextEnd {
 }
 
 impl Text {
-    /// Creates a text that consists of `bytes`.
+    /// Creates a part of the change log's stream that consists of `bytes`.
     pub fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }

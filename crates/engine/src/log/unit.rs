@@ -31,7 +31,8 @@ pub struct UnitRecord {
 /// A segment of a change log record: consecutive commands with the same targets.
 #[derive(Clone, Copy, Default)]
 struct Segment {
-    /// The end of the segment in the record's text. Not set for the current segment.
+    /// The end of the segment in the record's text. Not set for the segment to which commands are
+    /// still added.
     end: TextEnd,
     targets: Targets,
     /// The database of the first command in this segment of a change log record.
@@ -44,9 +45,9 @@ struct Segment {
 /// a word of a recorded command, the log shares the value instead of copying the word.
 #[derive(Clone, Copy)]
 pub struct Values<'l, 'k> {
-    /// The locked shards; `None` if no value may be shared.
+    /// The locked shards in which values are looked up; `None` if the log may share no value.
     pub locked: Option<&'l Locked<'k>>,
-    /// The hasher that selects the shard of a key.
+    /// The hasher of the keyspace, which determines the shard of a key.
     pub hasher: &'l Hasher,
 }
 
@@ -97,7 +98,8 @@ impl UnitRecord {
         self.clear();
     }
 
-    /// Removes all commands, because the command, transaction or script was undone.
+    /// Removes all commands from the change log record, because the command, transaction or script
+    /// was undone.
     pub(crate) fn forget(&mut self) {
         self.clear();
     }

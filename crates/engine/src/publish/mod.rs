@@ -17,13 +17,14 @@ pub const SENTINEL_CHANNEL: &[u8] = b"__sentinel__:hello";
 
 /// The output buffers of a thread's connections.
 pub trait Outputs {
-    /// Borrows the output buffer of an open connection.
+    /// Borrows the output buffer of an open connection, to append to it.
     fn queue(&mut self, conn: ConnId) -> &mut ByteQueue;
 
-    /// Returns the number of bytes of a connection's pending output.
+    /// Returns the number of bytes in a connection's output buffer that are not sent yet.
     fn len_bytes(&mut self, conn: ConnId) -> usize;
 
     /// Records that the last `len_bytes` of a connection's pending output show changes up to log
-    /// position `position`. These bytes are sent once that position is released.
+    /// position `position`. These bytes are sent once replies may show the changes up to that
+    /// position.
     fn shows(&mut self, conn: ConnId, len_bytes: usize, position: u64);
 }

@@ -19,7 +19,7 @@ use crate::client::ClientInfo;
 use crate::secret::is_secret;
 use crate::table::Registered;
 
-/// A command to send to the monitors.
+/// A command to send to the clients that use MONITOR.
 pub struct MonitoredCommand<'a> {
     /// The client that ran the command.
     pub client: &'a ClientInfo,
@@ -27,12 +27,12 @@ pub struct MonitoredCommand<'a> {
     pub origin: Origin,
     /// The command table's entry of the command.
     pub registered: &'a Registered,
-    /// The command's arguments.
+    /// The arguments of the command, its name included.
     pub args: &'a Args<'a>,
 }
 
-/// All monitors. Under their lock, no other locks are taken than those of inboxes. The longest work
-/// under it is sending a line to each monitor.
+/// The clients that use MONITOR. Under their lock, no other locks are taken than those of inboxes.
+/// The longest work under it is sending a line to each of them.
 #[derive(Default)]
 pub struct Monitors {
     count: AtomicUsize,
@@ -40,14 +40,14 @@ pub struct Monitors {
 }
 
 impl Monitors {
-    /// Returns true if there are any monitors. O(1).
+    /// Returns true if any client uses MONITOR. O(1).
     #[inline]
     pub fn any(&self) -> bool {
         // Relaxed: a command sent after MONITOR's reply runs in a later turn, which checks again.
         self.count.load(Relaxed) > 0
     }
 
-    /// Makes a client a monitor.
+    /// Adds a client to those that receive every command (MONITOR).
     pub fn add(&self, client: &Arc<ClientInfo>) {
         client.state.monitoring.store(true, Relaxed);
         let mut clients = self.clients.lock();
@@ -55,7 +55,7 @@ impl Monitors {
         self.count.store(clients.len(), Relaxed);
     }
 
-    /// Removes a monitor.
+    /// Removes a client from those that receive every command (MONITOR).
     pub fn remove(&self, client: &ClientInfo) {
         client.state.monitoring.store(false, Relaxed);
         let mut clients = self.clients.lock();
@@ -63,8 +63,8 @@ impl Monitors {
         self.count.store(clients.len(), Relaxed);
     }
 
-    /// Sends a command to all monitors. The caller holds the locks of the command's keys, if it has
-    /// any. `unix_time` reads the clock.
+    /// Sends a command to all clients that use MONITOR. The caller holds the locks of the command's
+    /// keys, if it has any. `unix_time` reads the clock.
     #[cold]
     pub fn send(
         &self,
@@ -100,7 +100,7 @@ impl Monitors {
     }
 }
 
-/// Returns the path of a Unix socket, or the text of a TCP address.
+/// Returns the path of a Unix socket, or the text of a TCP address, as MONITOR shows it.
 fn path_of(address: &Address) -> String {
     match address {
         Address::Unix(path) => path.display().to_string(),
@@ -108,7 +108,7 @@ fn path_of(address: &Address) -> String {
     }
 }
 
-/// Appends text in quotes, with escapes for bytes that are not printable.
+/// Appends text in quotes to a line of MONITOR, with escapes for bytes that are not printable.
 fn quote(text: &[u8], line: &mut Vec<u8>) {
     line.push(b'"');
     for &byte in text {

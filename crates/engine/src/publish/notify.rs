@@ -26,16 +26,17 @@ use super::send::Sender;
 /// The keyspace events to publish, as `notify-keyspace-events` selects them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Notifications {
-    /// True if events are published on the channels of keys.
+    /// True if events are published on the channels of keys (`__keyspace@<db>__:<key>`).
     pub keyspace: bool,
-    /// True if events are published on the channels of events.
+    /// True if events are published on the channels of events (`__keyevent@<db>__:<event>`).
     pub keyevent: bool,
-    /// The classes of events that are published.
+    /// The classes of keyspace events that are published.
     pub classes: EventClass,
 }
 
 impl Notifications {
-    /// Parses the option's letters. Invalid letters were rejected by the caller.
+    /// Parses the letters of the option `notify-keyspace-events`. The caller has rejected invalid
+    /// letters.
     pub fn parse(letters: &[u8]) -> Self {
         let class = |letter: &u8| match letter {
             b'g' => EventClass::GENERIC,
@@ -61,19 +62,20 @@ impl Notifications {
         }
     }
 
-    /// Returns the classes of events that are published on any channel.
+    /// Returns the classes of keyspace events that are published on any channel.
     fn wanted(&self) -> EventClass {
         if self.keyspace || self.keyevent { self.classes } else { EventClass::empty() }
     }
 }
 
-/// Returns the event classes to raise: none while there are no subscriptions.
+/// Returns the classes of keyspace events that commands raise: none while there are no
+/// subscriptions.
 #[inline]
 pub fn wanted(notifications: Notifications, subscribers: usize) -> EventClass {
     if subscribers == 0 { EventClass::empty() } else { notifications.wanted() }
 }
 
-/// Publishes an event. The caller holds the lock of the shard of the event's key.
+/// Publishes a keyspace event. The caller holds the lock of the shard of the event's key.
 #[cold]
 pub fn publish(sender: Sender<'_>, notifications: Notifications, event: &KeyEvent) {
     let KeyEvent { event, db, key, .. } = event;

@@ -55,7 +55,7 @@ use crate::client::ClientInfo;
 /// The number of bytes of messages in a thread's inbox above which publishers must wait.
 pub const INBOX_BYTES_MAX: usize = 1 << 20;
 
-/// The number of parts of a directory, each with a lock of its own.
+/// The number of parts of a directory of channels, each with a lock of its own.
 const PARTS: usize = 64;
 
 /// The kind of a subscription: a channel, a pattern, or a channel of a shard.
@@ -72,7 +72,7 @@ pub enum Kind {
 /// The number of subscribers of one channel or pattern, by thread.
 type Counts = SmallVec<[u32; 8]>;
 
-/// A part of a directory: channels by name, each with its numbers of subscribers.
+/// A part of a directory of channels: some channels by name, each with its numbers of subscribers.
 type Part = Lock<HashMap<Box<[u8]>, Counts>>;
 
 /// The channels that have subscribers, in parts with a lock each.
@@ -92,7 +92,8 @@ impl Directory {
 struct Publication {
     kind: Kind,
     channel: Arc<[u8]>,
-    /// The pattern that the channel matched, for subscribers of patterns.
+    /// The pattern that the channel matched, for subscribers of patterns; `None` for subscribers of
+    /// the channel.
     pattern: Option<Arc<[u8]>>,
     payload: Arc<[u8]>,
     /// The log position up to which the message shows changes.
@@ -108,7 +109,7 @@ impl Publication {
         self.pattern.as_deref().unwrap_or(&self.channel)
     }
 
-    /// Returns true if both messages go to the same subscribers.
+    /// Returns true if both published messages go to the same subscribers.
     fn same_subscribers(&self, other: &Self) -> bool {
         self.kind == other.kind && self.subscribed() == other.subscribed()
     }
@@ -134,8 +135,8 @@ impl Publication {
     }
 }
 
-/// The messages in an inbox: published ones and those for single clients. A message of either list
-/// has a number, and the numbers order all messages.
+/// The messages in the inbox of a thread: published ones and those for single clients. A message of
+/// either list has a number, and the numbers order all messages.
 #[derive(Default)]
 struct Messages {
     waiting: Vec<(u64, Arc<Publication>)>,
@@ -155,7 +156,7 @@ struct Subscriber {
 /// The subscribers of one thread, by channel or pattern and by client id.
 type Table = HashMap<Box<[u8]>, BTreeMap<u64, Subscriber>>;
 
-/// A thread's incoming messages for clients, and its tables of subscribers.
+/// The inbox of a thread: its incoming messages for clients, and its tables of subscribers.
 #[derive(Default)]
 struct Inbox {
     messages: Lock<Messages>,
@@ -168,8 +169,8 @@ struct Inbox {
 }
 
 impl Inbox {
-    /// Appends a message for one client to the client's output. The caller checks the output limit
-    /// later. Returns the bytes of the message.
+    /// Appends a message for one client to the client's output, and the connection to `over`, whose
+    /// output limit the caller checks later. Returns the bytes of the message.
     fn deliver_push(&self, push: Push, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> u64 {
         self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
         let (conn, len_bytes) = (push.conn, push.bytes.len() as u64);
@@ -179,7 +180,7 @@ impl Inbox {
         len_bytes
     }
 
-    /// Writes a message for a client into its present reply, before the reply itself.
+    /// Writes a message for a client into the output before the client's present reply.
     fn write_push(&self, push: Push, reply: &mut Reply<'_>) {
         self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
         push.write(reply);
@@ -210,12 +211,12 @@ pub struct PubSub {
     hasher: ahash::RandomState,
 }
 
-/// The result of emptying a thread's inbox of messages.
+/// The result of emptying a thread's inbox of messages to clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delivered {
-    /// The number of bytes appended to the outputs of clients.
+    /// The number of bytes of messages appended to the outputs of clients.
     pub len_bytes: u64,
-    /// True if the inbox was full: waiting publishers may continue.
+    /// True if the inbox was full: clients that wait to publish may continue.
     pub were_subscribers_full: bool,
 }
 
@@ -371,10 +372,11 @@ impl PubSub {
         (is_first, before + len_bytes > INBOX_BYTES_MAX)
     }
 
-    /// Puts a message for one client into the inbox of its thread. Returns true if the thread must
-    /// be woken. The message does not count towards the limit of the inbox. Other limits apply:
-    /// `Sender::push` limits the waiting bytes of each client, and `Sender::push_reply` passes at
-    /// most one reply per request. No other lock is taken under the lock of the inbox.
+    /// Puts a message for one client into the inbox of the client's thread. Returns true if the
+    /// thread must be woken. The message does not count towards the limit of the inbox. Other
+    /// limits apply: `Sender::push` limits the waiting bytes of each client, and
+    /// `Sender::push_reply` passes at most one reply per request. No other lock is taken under the
+    /// lock of the inbox.
     pub(super) fn hand_over(&self, thread: usize, push: Push) -> bool {
         let inbox = &self.inboxes[thread];
         let mut messages = inbox.messages.lock();
@@ -385,8 +387,8 @@ impl PubSub {
         !inbox.has_messages.swap(true, SeqCst)
     }
 
-    /// Subtracts the bytes that `thread` has sent from [`PubSub::push_bytes`]. Only that thread may
-    /// call it.
+    /// Subtracts the bytes of messages that `thread` has sent from [`PubSub::push_bytes`]. Only
+    /// that thread may call it.
     #[inline]
     pub fn note_sent(&self, thread: usize) {
         let pushed_bytes = &self.inboxes[thread].pushed_bytes;
@@ -397,7 +399,7 @@ impl PubSub {
         }
     }
 
-    /// Returns true if messages are waiting for `thread`.
+    /// Returns true if messages to clients are waiting in the inbox of `thread`.
     #[inline]
     pub fn has_messages(&self, thread: usize) -> bool {
         self.inboxes[thread].has_messages.load(SeqCst)
@@ -472,7 +474,8 @@ impl PubSub {
         Delivered { len_bytes: bytes, were_subscribers_full }
     }
 
-    /// Adds a subscriber of the channel or pattern `name`. Called on the client's own thread.
+    /// Adds a client to the subscribers of the channel or pattern `name`. Called on the client's
+    /// own thread.
     pub(crate) fn add(&self, kind: Kind, name: &[u8], client: &Arc<ClientInfo>) {
         let thread = client.thread;
         let since = match kind {
@@ -597,8 +600,8 @@ impl PubSub {
         position
     }
 
-    /// Removes a subscriber from its thread's table, after [`Self::stop_counting`]. Called on the
-    /// client's own thread.
+    /// Removes a client from the subscribers in its thread's table, after [`Self::stop_counting`].
+    /// Called on the client's own thread.
     pub(crate) fn remove(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let mut table = self.inboxes[client.thread].tables[kind as usize].lock();
         if let Some(subscribers) = table.get_mut(name) {
@@ -610,7 +613,8 @@ impl PubSub {
     }
 }
 
-/// The encoding of consecutive messages with the same subscribers.
+/// The encoding of consecutive published messages with the same subscribers, made once for all of
+/// them.
 enum Frame {
     Small(Vec<u8>),
     Big(Arc<Vec<u8>>),
@@ -626,7 +630,7 @@ impl Frame {
         if bytes.len() < SHARED_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
     }
 
-    /// Appends the frame to an output. Returns its length in bytes.
+    /// Appends the encoded messages to the output of a connection. Returns their length in bytes.
     #[inline]
     fn append_to(&self, out: &mut ByteQueue) -> u64 {
         match self {
@@ -646,7 +650,8 @@ fn total(counts: &Counts) -> u64 {
     counts.iter().map(|&count| u64::from(count)).sum()
 }
 
-/// Counts a subscriber of `thread`. Returns true if it is the first on any thread.
+/// Counts a subscriber whose client belongs to `thread`. Returns true if it is the first on any
+/// thread.
 fn count_in(counts: &mut Counts, thread: usize) -> bool {
     let is_first = counts.iter().all(|count| *count == 0);
     if counts.len() <= thread {

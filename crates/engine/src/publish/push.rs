@@ -21,7 +21,7 @@ use crate::client::ClientInfo;
 /// turn.
 pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 
-/// The minimum length in bytes of a message that outputs hold by reference, shared by its
+/// The minimum length in bytes of a message that outputs hold by reference, shared by the
 /// receivers. Shorter messages are copied.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
@@ -29,7 +29,7 @@ pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 pub struct Push {
     /// The connection that receives the message.
     pub conn: ConnId,
-    /// The client of the connection.
+    /// The client that receives the message.
     pub client: Arc<ClientInfo>,
     /// The message, in the client's protocol.
     pub bytes: Arc<[u8]>,
@@ -44,8 +44,8 @@ fn counted_bytes(len_bytes: usize) -> u64 {
 }
 
 impl Push {
-    /// Creates a message, and adds it to the waiting bytes of the client and to `push_bytes`. The
-    /// caller must put it into the inbox of the client's thread.
+    /// Creates a message for one client, and adds it to the waiting bytes of the client and to
+    /// `push_bytes`. The caller must put it into the inbox of the client's thread.
     pub fn counted(
         push_bytes: &AtomicU64,
         client: &Arc<ClientInfo>,
@@ -83,7 +83,7 @@ impl Push {
         true
     }
 
-    /// Writes the message before the client's next reply, and counts it with that reply.
+    /// Writes the message before the client's next reply, and counts its bytes with that reply.
     pub fn write(self, reply: &mut Reply<'_>) {
         self.client.held.waiting_push_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
         reply.raw(&self.bytes);

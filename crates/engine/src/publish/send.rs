@@ -15,16 +15,16 @@ use crate::threads::{Outbox, Threads};
 /// any of its locks.
 #[derive(Clone, Copy)]
 pub struct Sender<'a> {
-    /// The registry of clients.
+    /// The registry of the connected clients.
     pub clients: &'a Clients,
     /// All I/O threads.
     pub threads: &'a Threads,
-    /// All subscriptions, and the inboxes of threads for messages.
+    /// All subscriptions, and the inboxes of threads for messages to clients.
     pub pubsub: &'a PubSub,
     /// The index of the sending I/O thread, which needs no wake-up for its own inbox; `None` for
     /// other threads.
     pub thread: Option<usize>,
-    /// The threads to wake.
+    /// The threads to wake because they have new messages.
     pub outbox: &'a Outbox,
     /// The log position that the messages show. The messages are sent once the changes up to it are
     /// safe enough for replies.
@@ -32,7 +32,7 @@ pub struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Passes a message to the thread of a client. O(1).
+    /// Passes a message for a client to the inbox of the client's thread. O(1).
     pub fn push(&self, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
         // Relaxed: only a count; the lock of the inbox orders the messages.
         if client.held.waiting_push_bytes.load(Relaxed) > WAITING_BYTES_MAX {
@@ -49,9 +49,10 @@ impl Sender<'_> {
         self.hand_over(client, bytes);
     }
 
-    /// Passes a reply to the thread of its client, where the reply keeps its order among the
-    /// messages for that client. Used for blocked clients with subscriptions or tracking. There is
-    /// at most one reply for each request, so the limit of waiting bytes does not apply. O(bytes).
+    /// Passes the reply of a client to the inbox of the client's thread, where the reply keeps its
+    /// order among the messages for that client. Used for blocked clients with subscriptions or
+    /// tracking. There is at most one reply for each request, so the limit of waiting bytes does
+    /// not apply. O(bytes).
     #[cold]
     pub fn push_reply(&self, client: &Arc<ClientInfo>, reply: &ByteQueue) {
         let pieces: Vec<_> = reply.io_slices(usize::MAX);
@@ -66,8 +67,8 @@ impl Sender<'_> {
         }
     }
 
-    /// Publishes a message on a channel. `record` adds the message to the change log for replicas,
-    /// under the lock of the channel.
+    /// Publishes a message on a channel. `record`, if given, adds the message to the change log for
+    /// replicas, under the lock of the channel.
     pub fn publish(&self, kind: Kind, message: (&[u8], &[u8]), record: Option<impl FnOnce()>) -> Published {
         let (published, wake) = self.pubsub.publish(kind, message, self.position, record);
         for thread in wake.into_iter().filter(|thread| self.thread != Some(*thread)) {

@@ -31,10 +31,10 @@ use crate::table::{HostCommand, KeyPlan, Runner};
 /// The number of requests of a replayed file that are prefetched together.
 const GROUP_REQUESTS: usize = 128;
 
-/// The client id of requests that are replayed from an append-only file.
+/// The client id of requests that are replayed from an append-only file and come from no client.
 const CLIENT: u64 = u64::MAX;
 
-/// A host that runs no commands: a replayed file has only commands of the engine.
+/// A host that runs no server commands: a replayed file has only commands of the engine.
 struct NoHost;
 
 impl Host for NoHost {
@@ -67,7 +67,8 @@ pub struct Lane<'s, C> {
 }
 
 impl<'s, C: Clock> Lane<'s, C> {
-    /// Creates a lane of a replay that counts in `stats`. `seed` is the seed of its random numbers.
+    /// Creates a lane (the part of one thread) of a replay that counts its commands in `stats`.
+    /// `seed` is the seed of its random numbers.
     pub fn new(shared: &'s Shared, stats: &'s ThreadStats, seed: u64, clock: C) -> Self {
         let mut executor = Executor::with_stats(shared, (None, stats), seed, (clock, NoHost));
         executor.commit.is_unrecorded = true;
@@ -80,13 +81,14 @@ impl<'s, C: Clock> Lane<'s, C> {
         Self { executor, session, settings: Arc::default(), out: ByteQueue::new() }
     }
 
-    /// Returns the threads to wake. The driver wakes them after each [`Slice`].
+    /// Returns the threads that the replayed requests have sent messages to. The driver wakes them
+    /// after each [`Slice`].
     pub fn outbox(&self) -> &crate::threads::Outbox {
         &self.executor.commit.outbox
     }
 
-    /// Runs a lane's requests inside the gate (the keyspace's shared lock). Calls `report` for each
-    /// one that fails. O(requests).
+    /// Runs requests of the replayed file on the lane's thread, inside the gate (the keyspace's
+    /// shared lock). Calls `report` for each one that fails. O(requests).
     pub fn run<R: Requests>(
         &mut self,
         slice: &Slice<R>,
@@ -134,7 +136,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         self.executor.commit.take_notifications(Notifications::default());
     }
 
-    /// Prepares the request of a job and starts loading its key.
+    /// Prepares a request of the replayed file to run and starts loading its key into the cache.
     #[inline]
     fn prepare<'a, R: Requests>(&self, batch: &'a R, job: &Job) -> Ready<'a>
     where
@@ -160,7 +162,8 @@ impl<'s, C: Clock> Lane<'s, C> {
         }
     }
 
-    /// Runs the request of a job. Returns true if it succeeded; otherwise the error is in `out`.
+    /// Runs a request of the replayed file. Returns true if it succeeded; otherwise the error is in
+    /// `out`.
     #[inline]
     fn run_job(&mut self, job: &Job, args: Args<'_>, pass: &mut SharedPass<'_>) -> bool {
         let request = Request::new(job.registered, args);

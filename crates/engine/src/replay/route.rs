@@ -14,8 +14,9 @@ use crate::request::RequestKeys;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner, Verb};
 
-/// The minimum number of requests in a replayed batch per meeting (a request that several lanes
-/// need). If the batch has fewer for each of its meetings, the whole batch runs in one meeting.
+/// The minimum number of requests in a replayed batch for each meeting (a request that several
+/// lanes, that is, threads, run together). If the batch has fewer for each of its meetings, the
+/// whole batch runs in one meeting.
 const REQUESTS_PER_MEETING_MIN: usize = 64;
 
 /// A set of a replay's lanes (threads), one bit for each.
@@ -24,9 +25,9 @@ type Lanes = u32;
 /// The reason for which a request of a replayed file cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unroutable {
-    /// No command or subcommand has the name in the request.
+    /// No command or subcommand has the name in the replayed request.
     UnknownCommand,
-    /// The number of arguments is wrong for the command.
+    /// The number of arguments in the replayed request is wrong for its command.
     WrongArity,
 }
 
@@ -35,9 +36,9 @@ pub enum Unroutable {
 pub struct NotRouted {
     /// The offset of the request in the file, in bytes.
     pub offset: u64,
-    /// The first word of the request.
+    /// The first word of the request that cannot be run.
     pub name: Vec<u8>,
-    /// The reason for which the request cannot be run.
+    /// The reason for which the replayed request cannot be run.
     pub why: Unroutable,
 }
 
@@ -53,13 +54,15 @@ impl fmt::Display for NotRouted {
 
 impl std::error::Error for NotRouted {}
 
-/// The results of assigning requests to lanes, which the driver must handle.
+/// The results of assigning a replayed file's requests to lanes (threads), which the driver must
+/// handle.
 pub enum Routed<'a, R> {
     /// The new tasks of each lane (thread), to be added after its earlier ones.
     Tasks(Vec<Vec<Task<R>>>),
     /// A request about functions (FUNCTION LOAD and similar), which the driver must run.
     Function(Args<'a>),
-    /// A request that failed before it had a lane, with the error that a client would get.
+    /// A request of the replayed file that failed before it had a lane, with the error that a
+    /// client would get.
     Failed(Failed<'a>),
 }
 
@@ -69,7 +72,8 @@ struct Place {
     lanes: Lanes,
 }
 
-/// The router of a replay, which assigns requests to lanes. Used by the thread that reads the file.
+/// The router of a replay, which assigns a file's requests to lanes (threads). Used by the thread
+/// that reads the file.
 pub struct Router<'s> {
     shared: &'s Shared,
     lanes: usize,
@@ -197,7 +201,8 @@ impl<'s> Router<'s> {
         if lanes == 0 { all } else { lanes }
     }
 
-    /// Returns the lanes' tasks for the routed requests of a batch.
+    /// Returns the tasks of each lane (thread) for the routed requests of a batch of the replayed
+    /// file.
     fn plan<R: Requests>(&self, batch: &Arc<R>) -> Vec<Vec<Task<R>>> {
         let meets = |place: &Place| !place.lanes.is_power_of_two();
         let runs = self.places.chunk_by(|a, b| meets(a) && meets(b));
@@ -213,14 +218,14 @@ impl<'s> Router<'s> {
     }
 }
 
-/// The plan of the lanes' tasks for one batch, while it is being made.
+/// The plan of the tasks of a replay's lanes (threads) for one batch, while it is being made.
 struct Plan<'a, R> {
     batch: &'a Arc<R>,
     /// For each lane (thread), the requests that are planned but not yet in a task.
     jobs: Vec<Vec<Job>>,
     tasks: Vec<Vec<Task<R>>>,
-    /// The requests of the meeting that is being planned: several lanes own their keys. They run
-    /// after all requests and tasks planned so far.
+    /// The requests of the meeting that is being planned, whose keys belong to several lanes
+    /// (threads). They run after all requests and tasks planned so far.
     met: Vec<Job>,
     met_lanes: Lanes,
 }
@@ -244,7 +249,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Turns the meeting that is being planned into a task of each lane that takes part.
+    /// Converts the meeting that is being planned to a task of each lane (thread) that takes part.
     fn meet(&mut self) {
         let (lanes, jobs) = (std::mem::take(&mut self.met_lanes), std::mem::take(&mut self.met));
         let slice = Slice { batch: Arc::clone(self.batch), jobs };
@@ -255,7 +260,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Turns the planned requests of a lane into a task.
+    /// Converts the planned requests of a lane (thread) to a task of that lane.
     fn run(&mut self, lane: usize) {
         let jobs = std::mem::take(&mut self.jobs[lane]);
         if !jobs.is_empty() {

@@ -22,13 +22,13 @@ pub trait Requests {
     fn offset(&self, index: usize) -> u64;
 }
 
-/// A request of a file that failed.
+/// A request of the replayed file that failed.
 pub struct Failed<'a> {
-    /// The offset of the request in the file, in bytes.
+    /// The offset of the failed request in the file, in bytes.
     pub offset: u64,
     /// The full name of the command that failed.
     pub command: &'static str,
-    /// The error line, without its leading `-`.
+    /// The error line of the failed request, without its leading `-`.
     pub error: &'a [u8],
 }
 
@@ -37,11 +37,11 @@ pub struct Failed<'a> {
 pub struct Job {
     /// The command or, if the request names one, its subcommand.
     pub registered: &'static Registered,
-    /// The hash of the key; meaningless if the request does not have exactly one key.
+    /// The hash of the request's key; meaningless if it does not have exactly one key.
     pub(super) hash: KeyHash,
-    /// The index of the request in its batch.
+    /// The index of the request in its batch of the replayed file.
     pub request: u32,
-    /// The database that the file has selected for the request.
+    /// The number of the database that the file has selected for the request.
     pub db: u32,
 }
 
@@ -52,12 +52,12 @@ pub struct Slice<R> {
 }
 
 impl<R> Slice<R> {
-    /// Returns the number of requests that the lane runs.
+    /// Returns the number of requests that the lane (thread) runs.
     pub fn count(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Returns the batch, to be reused, if this is the last reference to it.
+    /// Returns the batch of the replayed file, to be reused, if this is the last reference to it.
     pub fn into_batch(self) -> Option<R> {
         Arc::into_inner(self.batch)
     }
@@ -65,22 +65,23 @@ impl<R> Slice<R> {
 
 /// A task of a replay's lane (thread).
 pub enum Task<R> {
-    /// The lane runs these requests.
+    /// The lane (thread) runs these requests of the replayed file.
     Run(Slice<R>),
-    /// The lane waits for the other lanes of a meeting. The last lane to arrive runs the requests.
+    /// The lane (thread) waits for the other lanes that own keys of the same requests (a meeting).
+    /// The last lane to arrive runs the requests.
     Meet(Arc<Meeting<R>>),
 }
 
-/// The state of a meeting of lanes whose requests have not run yet.
+/// The state of a meeting of a replay's lanes (threads) whose requests have not run yet.
 const UNDER_WAY: u32 = 0;
-/// The state of a meeting of lanes whose requests have run.
+/// The state of a meeting of a replay's lanes (threads) whose requests have run.
 const OVER: u32 = 1;
 
 /// A meeting of a replay's lanes (threads): requests that run once all lanes that own one of their
 /// keys have arrived.
 pub struct Meeting<R> {
     slice: Slice<R>,
-    /// The number of lanes that have not arrived yet.
+    /// The number of lanes (threads) that have not arrived at the meeting yet.
     missing: AtomicU32,
     state: FutexWord,
 }
@@ -90,26 +91,26 @@ impl<R> Meeting<R> {
         Self { slice, missing: AtomicU32::new(lanes), state: FutexWord::new(UNDER_WAY) }
     }
 
-    /// Returns the requests that the last lane to arrive runs.
+    /// Returns the requests that the last lane (thread) to arrive at the meeting runs.
     pub fn slice(&self) -> &Slice<R> {
         &self.slice
     }
 
-    /// Records that a lane has arrived. Returns true for the last lane, which runs the requests and
-    /// then calls [`end`](Self::end).
+    /// Records that a lane (thread) has arrived at the meeting. Returns true for the last lane,
+    /// which runs the requests and then calls [`end`](Self::end).
     pub fn arrive(&self) -> bool {
         // AcqRel: the last lane sees the work of all others before they arrived.
         self.missing.fetch_sub(1, AcqRel) == 1
     }
 
-    /// Records that the requests have run, and wakes the waiting lanes.
+    /// Records that the requests of the meeting have run, and wakes the waiting lanes (threads).
     pub fn end(&self) {
         // Release: pairs with the Acquire in `is_over`.
         self.state.store(OVER, Release);
         self.state.wake_all();
     }
 
-    /// Returns true if the requests have run.
+    /// Returns true if the requests of the meeting have run.
     pub fn is_over(&self) -> bool {
         // Acquire: pairs with the Release in `end`.
         self.state.load(Acquire) == OVER

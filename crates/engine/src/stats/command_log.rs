@@ -14,36 +14,36 @@ use crate::secret::is_secret;
 /// The kind of a command log: the reason why it records a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The command ran for long; the logged value is its time in microseconds.
+    /// The log of commands that ran for long; the logged value is the time in microseconds.
     Slow = 0,
-    /// The request was large; the logged value is its length in bytes.
+    /// The log of large requests; the logged value is the length in bytes.
     LargeRequest = 1,
-    /// The reply was large; the logged value is its length in bytes.
+    /// The log of large replies; the logged value is the length in bytes.
     LargeReply = 2,
 }
 
-/// The maximum number of arguments that an entry stores. If a command has more, the last stored
-/// argument states the number of missing ones.
+/// The maximum number of arguments that an entry of a command log stores. If a command has more,
+/// the last stored argument states the number of missing ones.
 const ARGS_MAX: usize = 32;
 
-/// The maximum number of bytes of an argument that an entry stores, without the note about missing
-/// bytes.
+/// The maximum number of bytes of an argument that an entry of a command log stores, without the
+/// note about missing bytes.
 const ARG_LEN_BYTES_MAX: usize = 128;
 
 /// An entry of SLOWLOG or COMMANDLOG about a slow command, a large request or a large reply.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The id of the entry; each kind counts its own from 0.
+    /// The id of the entry; each kind of log counts its own from 0.
     pub id: u64,
-    /// The time at which the command ended, in Unix seconds.
+    /// The time at which the logged command ended, in Unix seconds.
     pub unix_s: i64,
     /// The time in microseconds or the length in bytes, depending on the kind of the log.
     pub value: u64,
-    /// The arguments, cut to the limits.
+    /// The arguments of the logged command, cut to the limits.
     pub args: Vec<Vec<u8>>,
-    /// The client's address.
+    /// The address of the client that sent the command.
     pub peer: String,
-    /// The client's name.
+    /// The name of the client that sent the command.
     pub name: Vec<u8>,
 }
 

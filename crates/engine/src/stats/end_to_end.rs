@@ -28,14 +28,14 @@ use std::time::{Duration, Instant};
 use crate::stats::ThreadStats;
 use crate::table::Registered;
 
-/// The clock for the end-to-end times of one thread's turns, with the calls of the turn in
-/// progress.
+/// The clock for the end-to-end times of the requests in one thread's turns, with the calls of the
+/// turn in progress.
 pub struct TurnClock {
-    /// The number of the current turn; never 0.
+    /// The number of the current turn (pass of the event loop); never 0.
     number: u64,
     began: Instant,
     ended: Instant,
-    /// The duration of the previous turn.
+    /// The duration of the previous turn (pass of the event loop).
     took: Duration,
     /// The start of the previous turn, if the thread has not slept since then; otherwise `None`.
     busy_since: Option<Instant>,
@@ -45,7 +45,7 @@ pub struct TurnClock {
     /// The number of calls in this turn by command id: first calls counted from this turn's start,
     /// then calls counted from the previous turn's start (late connections).
     calls: Box<[[u32; 2]]>,
-    /// The ids of the commands that this turn has called.
+    /// The ids of the commands that were called in this turn.
     called: Vec<usize>,
 }
 
@@ -64,7 +64,7 @@ impl TurnClock {
         }
     }
 
-    /// Begins the times of a turn, after the thread has polled for input.
+    /// Begins to measure a turn (a pass of the event loop), after the thread has polled for input.
     pub fn begin(&mut self, now: Instant) {
         let looked = now.saturating_duration_since(self.ended);
         self.busy_since = (looked < self.took).then_some(self.began);
@@ -72,16 +72,16 @@ impl TurnClock {
         self.began = now;
     }
 
-    /// Begins the requests of one connection, and determines the time from which they are counted.
-    /// `answered` is the number of the turn in which the connection last got a reply, 0 for never.
-    /// Sets `answered` to the current turn.
+    /// Begins the requests of one connection, and determines the moment from which their end-to-end
+    /// time is counted. `answered` is the number of the turn in which the connection last got a
+    /// reply, 0 for never. Sets `answered` to the current turn.
     #[inline]
     pub fn enter(&mut self, answered: &mut u64) {
         self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;
         *answered = self.number;
     }
 
-    /// Counts `calls` calls of a command by the current connection.
+    /// Counts `calls` calls of a command by the connection whose requests run now.
     #[inline]
     pub fn count(&mut self, registered: &Registered, calls: u64) {
         let of_command = &mut self.calls[registered.id];
@@ -91,8 +91,8 @@ impl TurnClock {
         of_command[usize::from(self.is_late)] += calls as u32;
     }
 
-    /// Ends the turn, after its replies were sent, and adds the times of its calls to the
-    /// histograms in `stats`.
+    /// Ends the turn (pass of the event loop), after its replies were sent, and adds the end-to-end
+    /// times of its calls to the histograms in `stats`.
     #[inline]
     pub fn end(&mut self, now: Instant, stats: &ThreadStats) {
         self.ended = now;
@@ -128,11 +128,12 @@ mod tests {
     use crate::stats::histogram::Times;
     use crate::table::CommandTable;
 
-    /// A turn: its beginning and end in microseconds, and the number of GET calls by connection.
+    /// A turn of the event loop in a test: its beginning and end in microseconds, and the number of
+    /// GET calls by connection.
     type Turn<'a> = (u64, u64, &'a [(usize, u64)]);
 
-    /// Checks that these turns of a thread record these times. Each expected item is a time in
-    /// microseconds and a number of calls.
+    /// Checks that these turns of a thread record these end-to-end times. Each expected item is a
+    /// time in microseconds and a number of calls.
     fn check(turns: &[Turn<'_>], expected: &[(u64, u64)]) {
         let table = CommandTable::new(std::iter::empty());
         let get = table.find(b"GET").expect("it exists");

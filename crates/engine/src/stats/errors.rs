@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// The maximum number of different codes that are counted, because scripts could invent any number.
+/// The maximum number of different error codes that are counted, because scripts could invent any
+/// number.
 const CODES_MAX: usize = 128;
 /// The number of leading bytes of an error line in which the space after the code is searched. A
 /// line without a space there counts as code `ERR`.

@@ -7,9 +7,10 @@
 
 use crate::stats::Counter;
 
-/// The number of buckets for each power of two, given as a power of two (5 means 32).
+/// The number of a histogram's buckets for each power of two, given as a power of two (5 means 32).
 const SUB_BITS: u32 = 5;
-/// The exponent of the maximum time: 2^37 ns. Longer times are counted as this time.
+/// The exponent of the greatest time in a histogram: 2^37 ns. Longer times are counted as this
+/// time.
 const POWER_MAX: u32 = 37;
 const BUCKETS: usize = ((POWER_MAX - SUB_BITS + 1) as usize) << SUB_BITS;
 
@@ -31,7 +32,7 @@ fn bucket(nanos: u64) -> usize {
     ((shift << SUB_BITS) as usize) + (nanos >> shift) as usize
 }
 
-/// Returns the largest time that a bucket counts, in nanoseconds.
+/// Returns the greatest time that a bucket of the histogram counts, in nanoseconds.
 fn upper(bucket: usize) -> u64 {
     let shift = ((bucket >> SUB_BITS) as u32).saturating_sub(1);
     let low = bucket as u64 - (u64::from(shift) << SUB_BITS);
@@ -39,7 +40,8 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Counts `calls` calls of `nanos` nanoseconds each. Only the owning thread may call it.
+    /// Counts in the histogram `calls` calls of `nanos` nanoseconds each. Only the owning thread
+    /// may call it.
     pub fn record(&self, nanos: u64, calls: u64) {
         self.0[bucket(nanos)].add(calls);
     }

@@ -23,20 +23,20 @@ pub mod latency_events;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to the counter, on its owning thread. The store is relaxed: readers need only a recent
-    /// value.
+    /// Adds `n` to the counter, on its owning thread. The store is relaxed: readers need only a
+    /// recent value.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Subtracts from the counter, on its owning thread.
+    /// Subtracts `n` from the counter, on its owning thread.
     #[inline]
     pub fn sub(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
-    /// Returns the counter's value. Any thread may call this.
+    /// Returns the present value of the counter. Any thread may call this.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -60,11 +60,12 @@ pub struct CommandCounters {
     /// The histogram of the times from the arrival of a request to the sending of its reply, see
     /// `crate::stats::end_to_end`.
     pub end_to_end: OnceLock<Histogram>,
-    /// The sum of the end-to-end times, in nanoseconds.
+    /// The sum of the command's end-to-end times (from the arrival of a request to the sending of
+    /// its reply), in nanoseconds.
     pub end_to_end_nanos: Counter,
-    /// The number of requests refused before they ran.
+    /// The number of requests for the command that were refused before they ran.
     pub rejected: Counter,
-    /// The number of runs that ended with an error.
+    /// The number of runs of the command that ended with an error.
     pub failed: Counter,
 }
 
@@ -73,15 +74,15 @@ pub struct CommandCounters {
 pub struct ThreadStats {
     /// The counters of commands, by command id.
     pub commands: Box<[CommandCounters]>,
-    /// The number of requests run.
+    /// The number of requests that the thread has run.
     pub processed: Counter,
-    /// The number of accepted connections.
+    /// The number of connections that the thread has accepted.
     pub connections: Counter,
-    /// The number of open connections.
+    /// The number of the thread's open connections.
     pub clients: Counter,
-    /// The number of bytes received.
+    /// The number of bytes received from clients.
     pub input_bytes: Counter,
-    /// The number of bytes sent.
+    /// The number of bytes sent to clients.
     pub output_bytes: Counter,
     /// The number of reads that found their key.
     pub hits: Counter,
@@ -95,13 +96,15 @@ pub struct ThreadStats {
     pub expired_fields: Counter,
     /// The number of clients closed because of `maxmemory-clients`.
     pub evicted_clients: Counter,
-    /// The number of changes to the data.
+    /// The number of changes to the data by the thread's commands.
     pub changes: Counter,
-    /// The number of error replies.
+    /// The number of error replies that the thread has sent.
     pub errors: Counter,
-    /// The number of the thread's turns, including those without requests.
+    /// The number of the thread's turns (passes of its event loop), including those without
+    /// requests.
     pub cycles: Counter,
-    /// The time of the thread's turns, without waiting for input, in nanoseconds.
+    /// The time of the thread's turns (passes of its event loop), without waiting for input, in
+    /// nanoseconds.
     pub cycles_nanos: Counter,
     /// The time in which requests ran, a part of `cycles_nanos`, in nanoseconds.
     pub running_nanos: Counter,
@@ -127,24 +130,25 @@ pub struct ThreadStats {
 pub struct Denials {
     /// The number of failed logins.
     pub auth: Counter,
-    /// The number of requests refused because of the command.
+    /// The number of requests refused because the user may not run the command.
     pub commands: Counter,
-    /// The number of requests refused because of a key.
+    /// The number of requests refused because the user may not access a key.
     pub keys: Counter,
-    /// The number of requests refused because of a channel.
+    /// The number of requests refused because the user may not use a channel.
     pub channels: Counter,
-    /// The number of requests refused because of a database.
+    /// The number of requests refused because the user may not use a database.
     pub databases: Counter,
 }
 
 /// The counters of script runs, by the way the script ran.
 #[derive(Debug, Default)]
 pub struct ScriptCounters {
-    /// The number of runs under the locks of the script's keys.
+    /// The number of script runs under the locks of the script's keys, in parallel with other
+    /// commands.
     pub parallel: Counter,
-    /// The number of runs as the exclusive owner of the keyspace.
+    /// The number of script runs as the exclusive owner of the keyspace.
     pub alone: Counter,
-    /// The number of runs that were undone because the script had to run again.
+    /// The number of script runs that were undone because the script had to run again.
     pub rerun: Counter,
 }
 
@@ -204,7 +208,7 @@ impl ThreadStats {
         }
     }
 
-    /// Creates counters at zero for `command_count` commands.
+    /// Creates the counters of a thread at zero, for `command_count` commands.
     pub fn new(command_count: usize) -> CachePadded<Self> {
         CachePadded::new(Self {
             commands: (0..command_count).map(|_| CommandCounters::default()).collect(),
@@ -235,7 +239,7 @@ impl ThreadStats {
     }
 }
 
-/// The thresholds at which commands and events are recorded.
+/// The thresholds at which commands and events are recorded in logs and by the latency monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// The thresholds of the three command logs, in the order of [`Kind`](command_log::Kind):
@@ -246,7 +250,7 @@ pub struct Thresholds {
     pub latency_ms: u64,
     /// The lower of the two thresholds of slow log and latency monitor, in nanoseconds.
     pub noted_nanos: u64,
-    /// The most entries of each log, by [`Kind`](command_log::Kind).
+    /// The most entries of each command log, by [`Kind`](command_log::Kind).
     pub len_max: [usize; 3],
     /// True if histograms of commands' times are recorded (`latency-tracking`).
     pub histograms: bool,
@@ -266,9 +270,9 @@ impl Default for Thresholds {
 
 /// A command that has run, with the data for logs and counters.
 pub struct Ran<'a> {
-    /// The command table's entry of the command.
+    /// The command table's entry of the command that has run.
     pub registered: &'static Registered,
-    /// The words of the command, with its name.
+    /// The words of the command that has run, its name included.
     pub args: &'a Args<'a>,
     /// The number of bytes of the command's request and of its reply.
     pub bytes: [usize; 2],

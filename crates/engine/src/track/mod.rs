@@ -50,19 +50,19 @@ use self::readers::{Removed, TrackingTable};
 use crate::client::{ClientInfo, Mode};
 use crate::publish::send::Sender;
 
-/// The invalidation messages that a command causes for its own client.
+/// The invalidation messages that a command causes for the cache of its own client.
 #[derive(Default)]
 pub struct OwnMessages {
-    /// The invalidations that precede the command's reply.
+    /// The invalidations that are sent before the command's reply.
     pub ahead: ByteQueue,
-    /// The invalidations that follow the command's reply.
+    /// The invalidations that are sent after the command's reply.
     pub behind: ByteQueue,
-    /// The invalidations for other clients, to which the client redirects its invalidations. They
-    /// are sent after the command.
+    /// The invalidations that go to other clients, because the client redirects its own to them.
+    /// They are sent after the command.
     pub elsewhere: Vec<(Arc<ClientInfo>, Arc<[u8]>)>,
 }
 
-/// The changed keys, each with the id of the client that changed it last.
+/// The changed keys with a tracked prefix, each with the id of the client that changed it last.
 type LastWriters = BTreeMap<Arc<[u8]>, u64>;
 
 /// The changed keys that begin with a tracked prefix, grouped by prefix, each with the id of the
@@ -74,12 +74,13 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Returns true if the keys take so many bytes that they should be sent before the turn ends.
+    /// Returns true if the collected changed keys take so many bytes that their invalidations
+    /// should be sent before the turn (pass of the event loop) ends.
     pub fn is_full(&self) -> bool {
         self.len_bytes > CHANGED_BYTES_MAX
     }
 
-    /// Returns true if there are no changed keys.
+    /// Returns true if no changed keys with a tracked prefix were collected.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_prefix.is_empty()
@@ -117,17 +118,19 @@ impl OwnMessages {
 /// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The invalidation precedes the reply, as in Redis for a flush that waits until all is freed.
+    /// The client's own invalidation precedes the reply, as in Redis for a flush that waits until
+    /// all is freed.
     Ahead,
-    /// The invalidation follows the reply: for a flush with ASYNC, or in a transaction.
+    /// The client's own invalidation follows the reply: for a flush with ASYNC, or in a
+    /// transaction.
     Behind,
 }
 
 /// The client that makes a change, and the invalidations that the change causes for this client.
 pub struct Writer<'a> {
-    /// The id of the client; 0 for none, as for eviction.
+    /// The id of the client that makes the change; 0 for none, as for eviction.
     pub client: u64,
-    /// The messages that the change causes for this client.
+    /// The invalidations that the change causes for the client that makes it.
     pub own: &'a mut OwnMessages,
 }
 
@@ -178,11 +181,11 @@ struct DepartingClient {
     shard: usize,
 }
 
-/// The tracking options of a client.
+/// The options of a client's CLIENT TRACKING ON.
 pub struct TrackingOptions<'a> {
-    /// The modes of tracking that the client wants.
+    /// The modes of tracking (such as BCAST) that the client requests.
     pub mode: Mode,
-    /// The id of the client that invalidations are redirected to; 0 for none.
+    /// The id of the client to which invalidations are redirected; 0 for none.
     pub redirect: u64,
     /// The prefixes to track in broadcasting mode; empty for all keys.
     pub prefixes: Vec<&'a [u8]>,
@@ -195,7 +198,7 @@ type Table = TrackingTable<Arc<TrackingClient>>;
 struct Prefixes {
     /// The clients that track each prefix, by prefix, then by client id.
     by_name: BTreeMap<Arc<[u8]>, BTreeMap<u64, Arc<ClientInfo>>>,
-    /// The number of tracked prefixes of each length in bytes.
+    /// The number of tracked prefixes for each length of a prefix in bytes.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -232,16 +235,16 @@ impl Prefixes {
     }
 }
 
-/// The tracking tables, the tracked prefixes, and the clients that are being removed from the
-/// tables.
+/// The state of client-side caching: the tracking tables, the tracked prefixes, and the clients
+/// that are being removed from the tables.
 pub struct Tracking {
     tables: Box<[Lock<Option<Box<Table>>>]>,
     prefixes: Lock<Prefixes>,
-    /// The number of clients in broadcasting mode. While it is above 0, each shard counts one
-    /// registration for all of them, so that writers check for tracking.
+    /// The number of clients that track in broadcasting mode (BCAST). While it is above 0, each
+    /// shard counts one registration for all of them, so that writers check for tracking.
     broadcast_clients: Mutex<usize>,
     departing: Lock<VecDeque<DepartingClient>>,
-    /// The tables that a flush has emptied, which the housekeeper drops.
+    /// The tracking tables that a flush has emptied and that the housekeeper drops.
     emptied: Lock<Vec<Table>>,
     last_reader: AtomicU64,
     clients: AtomicUsize,
@@ -286,7 +289,7 @@ const REMOVED_PER_LOCK: usize = 64;
 const DEPARTING_MAX: usize = 1024;
 
 /// The number of bytes of one thread's changed keys above which their invalidations are sent at
-/// once, not at the end of the turn.
+/// once, not at the end of the turn (pass of the event loop).
 const CHANGED_BYTES_MAX: usize = 1 << 20;
 
 /// The number of bytes that are counted for a changed key's entry, besides its name.
@@ -296,12 +299,12 @@ const CHANGED_ENTRY_BYTES: usize = 64;
 const PREFIXES_PER_LOCK: usize = 64;
 
 impl Tracking {
-    /// Returns the number of tracking clients.
+    /// Returns the number of clients that track keys (CLIENT TRACKING).
     pub fn clients(&self) -> usize {
         self.clients.load(Relaxed)
     }
 
-    /// Returns the number of tracked keys of all shards.
+    /// Returns the number of tracked keys in the tracking tables of all shards.
     pub fn keys(&self) -> usize {
         self.keys.load(Relaxed)
     }
@@ -312,7 +315,7 @@ impl Tracking {
         self.items.load(Relaxed)
     }
 
-    /// Returns the number of prefixes with at least one client.
+    /// Returns the number of prefixes that at least one client tracks.
     pub fn prefix_count(&self) -> usize {
         self.prefix_count.load(Relaxed)
     }
@@ -388,8 +391,8 @@ impl Tracking {
         self.depart(keyspace, reader);
     }
 
-    /// Counts a client in broadcasting mode. For the first one, counts a registration in every
-    /// shard, so that all writes check for tracking.
+    /// Counts a client in broadcasting mode (BCAST). For the first one, counts a registration in
+    /// every shard, so that all writes check for tracking.
     fn follow_shards(&self, keyspace: &Keyspace) {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients += 1;
@@ -398,7 +401,8 @@ impl Tracking {
         }
     }
 
-    /// Stops counting a client in broadcasting mode, which [`Tracking::follow_shards`] has counted.
+    /// Stops counting a client in broadcasting mode (BCAST), which [`Tracking::follow_shards`] has
+    /// counted.
     fn unfollow_shards(&self, keyspace: &Keyspace) {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients -= 1;
@@ -477,8 +481,8 @@ impl Tracking {
 
     /// Runs one step of removing clients that have stopped tracking from the tracking tables, and
     /// dropping emptied tables. Returns true if there was anything to do. Called by the
-    /// housekeeper, outside the gate (the keyspace's shared lock); the step enters the gate by
-    /// `gate_slot`.
+    /// housekeeper, outside the gate (the keyspace's shared lock); the step locks the gate with the
+    /// slot `gate_slot`.
     pub fn remove_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
         let emptied = self.emptied.lock().pop();
         let departing = self.departing.lock().pop_front();
@@ -500,7 +504,8 @@ impl Tracking {
         found
     }
 
-    /// Records that a client has read a key of a locked shard. O(1).
+    /// Records in the tracking table of a locked shard that a client has read a key of the shard.
+    /// O(1).
     pub fn remember(&self, shard: &mut Shard, key: Key<'_>, reader: &Arc<TrackingClient>) {
         let mut table = self.tables[key.shard()].lock();
         let readers = table.get_or_insert_default();
@@ -515,8 +520,8 @@ impl Tracking {
         self.items.fetch_add(1, Relaxed);
     }
 
-    /// Removes a changed key from its shard's tracking table. Returns the readers to notify. The
-    /// shard is locked. O(readers).
+    /// Removes a changed key from its shard's tracking table. Returns the clients that have read
+    /// the key, to be notified. The caller has locked the shard. O(readers).
     pub fn take_readers(&self, shard: &mut Shard, key: Key<'_>) -> Vec<Arc<TrackingClient>> {
         if self.keys.load(Relaxed) == 0 {
             return Vec::new();
@@ -550,7 +555,8 @@ impl Tracking {
         }
     }
 
-    /// Adds a changed key to `changed` if clients track a prefix of it.
+    /// Adds a changed key to `changed` if clients track a prefix of it; `writer` is the id of the
+    /// client that changed it.
     pub fn collect_for_prefixes(&self, key: &[u8], writer: u64, changed: &mut Changed) {
         if self.prefix_count.load(Relaxed) == 0 {
             return;
@@ -562,7 +568,7 @@ impl Tracking {
     }
 
     /// Sends the changed keys that a thread has collected to the clients that track their prefixes.
-    /// Must be called before the turn's replies are sent.
+    /// Must be called before the replies of the thread's turn (pass of its event loop) are sent.
     #[cold]
     pub fn broadcast(&self, sender: Sender<'_>, changed: &mut Changed) {
         for (prefix, changed) in std::mem::take(changed).by_prefix {
@@ -609,8 +615,8 @@ impl Tracking {
     }
 
     /// Removes all keys from the tracking tables after databases were emptied. The caller owns the
-    /// keyspace and holds no shard's lock. O(shards + tracked keys). The housekeeper drops the
-    /// emptied tables; if those of the previous flush still exist, this call drops them.
+    /// keyspace exclusively and holds no shard's lock. O(shards + tracked keys). The housekeeper
+    /// drops the emptied tables; if those of the previous flush still exist, this call drops them.
     #[cold]
     pub fn forget_all(&self, keyspace: &Keyspace) {
         if self.keys() == 0 {
@@ -643,8 +649,9 @@ impl Tracking {
         }
     }
 
-    /// Removes keys, as [`Tracking::forget_another`] does, until at most `keys_max` remain. Stops
-    /// after a number of steps; the next turn continues. The caller holds no shard's lock.
+    /// Removes keys from the tracking tables, as [`Tracking::forget_another`] does, until at most
+    /// `keys_max` remain. Stops after a number of steps; the thread's next turn continues. The
+    /// caller holds no shard's lock.
     #[cold]
     pub fn forget_beyond(
         &self,
@@ -670,7 +677,8 @@ impl Tracking {
         }
     }
 
-    /// Stops tracking a key of a locked shard, and sends invalidations to its readers.
+    /// Stops tracking a key of a locked shard, and sends invalidations to the clients that have
+    /// read it.
     fn forget(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>) {
         let readers = self.take_readers(shard, key);
         let mut own = OwnMessages::default();
@@ -688,11 +696,11 @@ fn prefix_bytes(name: &[u8]) -> u64 {
 /// The channel on which a RESP2 client receives redirected invalidations.
 const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// The maximum number of shards visited in one turn to remove tracked keys beyond the limit, one
-/// key in each.
+/// The maximum number of shards that a thread visits in one turn (pass of its event loop) to remove
+/// tracked keys beyond the limit, one key in each.
 const REMOVED_PER_TURN: usize = 2 * SHARD_COUNT;
 
-/// An invalidation of cached keys, encoded once for all receivers of the same form.
+/// An invalidation of cached keys, encoded once for all receivers with the same protocol.
 struct Invalidation<'a> {
     /// The invalidated keys; `None` for all keys.
     keys: Option<&'a [&'a [u8]]>,
@@ -709,7 +717,7 @@ impl<'a> Invalidation<'a> {
         Self { keys: None, push: None, message: None }
     }
 
-    /// Returns the invalidation as a RESP3 push.
+    /// Returns the invalidation as a push message of RESP3.
     fn push(&mut self) -> &Arc<[u8]> {
         let keys = self.keys;
         self.push.get_or_insert_with(|| {

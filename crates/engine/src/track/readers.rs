@@ -24,7 +24,7 @@ use keyspace::{Key, KeyHash};
 /// The slot number that stands for the end of a list of items.
 const NONE: u32 = u32::MAX;
 
-/// The number of slots up to which a [`Slab`] is never rebuilt smaller.
+/// The number of slots up to which a [`Slab`] of a tracking table is never rebuilt smaller.
 const SLOTS_KEPT: usize = 64;
 
 /// The index, in [`Item::links`], of the links of the list of a key's items. `OF_READER` is the
@@ -77,9 +77,9 @@ impl<R> Default for TrackingTable<R> {
 /// The result of removing a reader (a tracking client) from a tracking table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// The number of removed items (pairs of a key and a reader).
+    /// The number of items (pairs of a key and a reader) that were removed.
     pub items: usize,
-    /// The number of keys that no client tracks any more.
+    /// The number of removed keys, which no client tracks any more.
     pub keys: usize,
 }
 
@@ -89,7 +89,8 @@ impl<R> TrackingTable<R> {
         self.keys.len()
     }
 
-    /// Returns the number of items, which are pairs of a key and a reader.
+    /// Returns the number of the table's items, which are pairs of a tracked key and a client that
+    /// has read it.
     pub fn item_count(&self) -> usize {
         self.items.len()
     }
@@ -160,8 +161,8 @@ impl<R> TrackingTable<R> {
         removed
     }
 
-    /// Returns a tracked key chosen by the random number `draw`. The key's hash differs from
-    /// `except`. O(1) on average.
+    /// Returns a tracked key chosen by the random number `draw`, whose hash differs from `except`;
+    /// `None` if there is none. O(1) on average.
     pub fn any_key(&self, draw: u64, except: Option<KeyHash>) -> Option<Key<'_>> {
         let slots = self.keys.slots.len() as u64;
         let start = draw.checked_rem(slots)? as usize;
@@ -213,7 +214,8 @@ impl<R> TrackingTable<R> {
         (reader, was_last)
     }
 
-    /// Puts an item before the first item of a list: that of its key, or that of its reader.
+    /// Puts an item (a pair of a key and a reader) before the first item of a list: that of its
+    /// key, or that of its reader.
     fn link(&mut self, list: usize, item: u32, first: u32) {
         self.items.get_mut(item).links[list].next = first;
         if first != NONE {
@@ -221,8 +223,8 @@ impl<R> TrackingTable<R> {
         }
     }
 
-    /// Removes an item from a list: that of its key, or that of its reader. Returns its former
-    /// links.
+    /// Removes an item (a pair of a key and a reader) from a list: that of its key, or that of its
+    /// reader. Returns its former links.
     fn unlink(&mut self, list: usize, item: u32) -> Link {
         let link = self.items.get(item).links[list];
         if link.previous != NONE {
@@ -268,7 +270,7 @@ fn hash_of_pair(key: u32, id: u64) -> u64 {
     (mixed ^ (mixed >> 32)).wrapping_mul(ODD)
 }
 
-/// Values in numbered slots. The numbers of removed values are reused.
+/// A list of values in numbered slots. The numbers of removed values are reused.
 struct Slab<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,

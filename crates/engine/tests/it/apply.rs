@@ -38,9 +38,11 @@ struct ReplicaHost<'s>(&'s Shared);
 
 const SELECT: u16 = 0;
 const PUBLISH: u16 = 3;
-/// The number of a command that stands for SAVE by a client. The host of clients runs it as SELECT.
+/// The number of a server command in the tests that stands for SAVE by a client. The host of
+/// clients runs it as SELECT.
 const SAVE: u16 = 5;
-/// The number of a command that stands for REPLICAOF by a client. It acts when the applier runs it.
+/// The number of a server command in the tests that stands for REPLICAOF by a client. It acts when
+/// the applier runs it.
 const REPLICAOF: u16 = 4;
 
 impl Host for ReplicaHost<'_> {
@@ -96,7 +98,7 @@ static COMMANDS: &[Command<Runner>] = &[
     command("SAVE", SAVE, Flags::ADMIN.union(Flags::NO_ASYNC_LOADING)),
 ];
 
-/// Creates the engine of a read-only replica.
+/// Creates the shared state and the clock of a read-only replica with these settings.
 fn replica(settings: Settings) -> (Shared, ManualClock) {
     let further: Vec<_> = engine::eval::commands().chain(COMMANDS.iter().copied()).collect();
     let (shared, clock) = shared_with(2, settings, &further);
@@ -112,7 +114,7 @@ fn replica(settings: Settings) -> (Shared, ManualClock) {
 #[derive(Default)]
 struct Reports {
     bytes: Vec<u8>,
-    /// The database and the log position of the last report.
+    /// The selected database and the log position of the applier's last report.
     last: Option<(usize, u64)>,
     /// The number of reported bytes at the time of each request for an acknowledgement.
     asked_at: Vec<usize>,
@@ -169,7 +171,7 @@ impl<'s> Stream<'s> {
         self.go_on()
     }
 
-    /// Applies the part of the replication stream that has arrived, as far as possible.
+    /// Applies as much as possible of the replication stream that has arrived.
     fn go_on(&mut self) -> Result<Progressed, ApplyError> {
         loop {
             let input = &self.sent[self.dropped..];
@@ -189,13 +191,14 @@ impl<'s> Stream<'s> {
         self.dropped
     }
 
-    /// Returns true if the applier has reported all bytes that have arrived.
+    /// Returns true if the applier has reported all bytes of the replication stream that have
+    /// arrived.
     fn is_reported(&self) -> bool {
         self.dropped == self.sent.len()
     }
 }
 
-/// Encodes requests, one on a line, with spaces between words.
+/// Encodes requests, one on a line, with spaces between words, as bytes of a replication stream.
 fn encoded(requests: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in requests.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -259,12 +262,12 @@ impl ScriptEngine for Flagged {
     fn learn(&mut self, _: Lesson) {}
 }
 
-/// Creates thread 0 of an engine, with a script engine.
+/// Creates I/O thread 0 of an engine, with a script engine for tests.
 fn thread<'s>(shared: &'s Shared, clock: &ManualClock) -> Thread<'s> {
     Thread::new(shared, clock, 0).with_scripts(Box::new(Flagged::default()))
 }
 
-/// The outputs of all connections, in one queue.
+/// The outputs of all connections of a test, in one queue.
 #[derive(Default)]
 struct Output(ByteQueue);
 

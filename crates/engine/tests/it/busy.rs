@@ -16,7 +16,7 @@ const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRI
 const ABORTED: &str = "-EXECABORT Transaction discarded because of: BUSY Redis is busy running a script. You \
                        can only call SCRIPT KILL or SHUTDOWN NOSAVE.|";
 
-/// The number of the I/O thread that runs the script.
+/// The index of the I/O thread that runs the busy script.
 const SCRIPT: usize = 1;
 
 /// Creates a script that is busy but has not marked a shard or the gate of the keyspace as busy.

@@ -23,7 +23,7 @@ fn connect(shared: &Shared, thread: usize, input_bytes: u64) -> Arc<ClientInfo> 
     client
 }
 
-/// Disconnects a client that was killed or has disconnected, as the worker does.
+/// Disconnects a client that was killed or has disconnected, as an I/O thread of the server does.
 fn disconnect(shared: &Shared, client: &Arc<ClientInfo>) {
     client.state.gone.store(true, Relaxed);
     shared.threads.unregister(&shared.clients, client);
@@ -90,8 +90,8 @@ fn clients_come_back_under_a_limit_after_there_was_none() {
     assert_eq!(left(&shared), []);
 }
 
-/// Checks that protected clients above the limit are not all visited whenever one of them changes.
-/// The test would take minutes otherwise.
+/// Checks that protected clients above the memory limit are not all visited whenever one of them
+/// changes. The test would take minutes otherwise.
 #[test]
 fn many_protected_clients_are_passed_over() {
     let (shared, _) = driver::shared(1, Settings::default());
@@ -129,7 +129,7 @@ fn many_clients_are_evicted_one_at_a_time() {
 }
 
 /// Checks that small clients remain while clients grow on two threads, which both evict. Evicting
-/// the large ones is always enough, at whatever time the sum is read.
+/// the large ones is always enough, whenever the sum of the clients' memory is read.
 #[test]
 fn small_clients_are_never_evicted_for_large_ones() {
     const LIMIT: u64 = 1_000_000;
@@ -156,7 +156,7 @@ fn small_clients_are_never_evicted_for_large_ones() {
     assert_eq!(left(&shared), small.iter().map(|client| client.id).collect::<Vec<_>>());
 }
 
-/// The clients of one thread that have ended, by the reason of their end.
+/// The clients of one thread that have disconnected or were evicted in a test.
 #[derive(Default)]
 struct Fates {
     connected: Vec<Arc<ClientInfo>>,
@@ -166,8 +166,8 @@ struct Fates {
     hung_up: Vec<Arc<ClientInfo>>,
 }
 
-/// Runs clients that grow, shrink, change their protection, connect and disconnect, while the limit
-/// is set and removed.
+/// Runs clients of one thread that grow, shrink, change their protection, connect and disconnect,
+/// while the limit `maxmemory-clients` is set and removed.
 fn live(shared: &Shared, thread: usize, limit_bytes: u64) -> Fates {
     let mut rng = fastrand::Rng::with_seed(thread as u64);
     let outbox = Outbox::default();
@@ -195,8 +195,8 @@ fn live(shared: &Shared, thread: usize, limit_bytes: u64) -> Fates {
     fates
 }
 
-/// Runs two threads with clients, and a third that sets and removes the limit. Checks that in the
-/// end the sum is exact, and that the number of evicted clients is that of the statistics.
+/// Runs two threads with clients, and a third that sets and removes the memory limit. Checks that
+/// in the end the sum is exact, and that the number of evicted clients is that of the statistics.
 #[test]
 fn the_sum_is_exact_whatever_threads_do_at_once() {
     const LIMIT: u64 = 300_000;

@@ -12,7 +12,8 @@ use structures::alloc::{PAGE_LEN_BYTES, page_of};
 
 use crate::driver::{Thread, shared};
 
-/// Figures of memory whose fragmentation is far above all thresholds of the compaction.
+/// Memory figures (used, held by the allocator) with a fragmentation far above all thresholds of
+/// the compaction.
 const FRAGMENTED: HeldMemory = HeldMemory { used_bytes: 1 << 20, held_bytes: 9 << 20 };
 
 fn settings(slice: Duration) -> Settings {
@@ -21,7 +22,7 @@ fn settings(slice: Duration) -> Settings {
     Settings { compaction, ..Settings::default() }
 }
 
-/// Returns the number of pages that have entries, and the bytes of these entries.
+/// Returns the number of memory pages that have keyspace entries, and the bytes of these entries.
 fn pages(shared: &engine::Shared) -> (usize, usize) {
     let (mut pages, mut bytes) = (HashSet::new(), 0);
     for shard in 0..SHARD_COUNT {

@@ -23,7 +23,7 @@ use engine::table::{CommandTable, HostCommand, Runner};
 use engine::turn::Engine;
 use stdx::{Address, ByteQueue, ConnId};
 
-/// A host whose only command is SELECT, for tests that need no other.
+/// A host whose only server command is SELECT, for tests that need no other.
 pub struct NoHost;
 
 impl Host for NoHost {
@@ -34,12 +34,12 @@ impl Host for NoHost {
     }
 }
 
-/// Creates an idle engine, with a clock that changes only when it is advanced.
+/// Creates an engine without clients, with a clock that changes only when it is advanced.
 pub fn shared(threads: usize, settings: Settings) -> (Shared, ManualClock) {
     shared_with(threads, settings, &[])
 }
 
-/// Creates an idle engine that also has the commands `further`.
+/// Creates an engine without clients that also has the commands `further`.
 pub fn shared_with(threads: usize, settings: Settings, further: &[Command<Runner>]) -> (Shared, ManualClock) {
     let now = Instant::now();
     let table = CommandTable::new(engine::exec::commands().chain(further.iter().copied()));
@@ -47,7 +47,7 @@ pub fn shared_with(threads: usize, settings: Settings, further: &[Command<Runner
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
 
-/// An I/O thread with its clients.
+/// An I/O thread of the engine with its clients, without sockets.
 pub struct Thread<'s> {
     shared: &'s Shared,
     index: usize,
@@ -86,7 +86,8 @@ impl<'s> Thread<'s> {
         &mut self.sessions[client]
     }
 
-    /// Runs a request in a turn of its own. Returns the reply, and the threads to wake.
+    /// Runs a request of a client in a turn (pass of the event loop) of its own. Returns the reply,
+    /// and the threads to wake.
     pub fn run(&mut self, client: usize, request: &str) -> (String, Vec<usize>) {
         let owned = OwnedArgs::new(request.split(' ').map(str::as_bytes));
         let args = owned.args(self.shared.keyspace.hasher());
@@ -105,7 +106,7 @@ impl<'s> Thread<'s> {
         (text(&out), woken)
     }
 
-    /// Takes the replies for blocked clients, each with the number of its connection.
+    /// Takes the replies for the thread's blocked clients, each with the number of its connection.
     pub fn deliveries(&mut self) -> Vec<(usize, String)> {
         let inbound = self.shared.threads.take(self.index).unwrap_or_default();
         let delivered = inbound.deliveries.into_iter();

@@ -18,7 +18,7 @@ use crate::driver::{Thread, expire_round, shared};
 #[derive(Clone)]
 pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// The lengths of the parts in which the stream of changes arrived.
+    /// The lengths in bytes of the parts in which the change log's stream arrived.
     piece_lens: Arc<Mutex<Vec<usize>>>,
     /// The offset in the stream of changes of the first byte that the reader received; `None`
     /// before that.

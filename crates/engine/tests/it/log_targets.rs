@@ -1,5 +1,5 @@
-//! Tests of the targets of records: each target's stream must have exactly the commands for it, in
-//! order, in their databases, and whole transactions.
+//! Tests of the targets of the change log's records: each target's stream must have exactly the
+//! commands for it, in order, in their databases, and whole transactions.
 
 use std::sync::{Arc, Mutex};
 
@@ -59,11 +59,11 @@ impl Lines {
     }
 }
 
-/// A command of a change: its targets, its database, and a value that is different for each
-/// command.
+/// A command of a random change in the tests: its targets, its database, and a value that is
+/// different for each command.
 type Command = (Targets, usize, usize);
 
-/// Appends changes, each a command or a transaction, to a log with one thread.
+/// A writer that appends changes, each a command or a transaction, to a change log with one thread.
 struct Writer {
     log: ChangeLog,
     gate: Gate,
@@ -170,9 +170,9 @@ fn a_new_part_of_one_target_leaves_the_other_as_it_is() {
     assert_eq!(replicas.commands(), ["SELECT 0", "INCRBY k 2", "INCRBY k 3"]);
 }
 
-/// Returns the stream of a target by the definition. For each unit (a command or a transaction) it
-/// has the unit's commands for the target. They are between MULTI and EXEC if the unit has several
-/// commands for any target. SELECT is inserted where the database changes.
+/// Returns the change log's stream for a target by its definition. For each unit (a command or a
+/// transaction) it has the unit's commands for the target. They are between MULTI and EXEC if the
+/// unit has several commands for any target. SELECT is inserted where the database changes.
 fn defined(units: &[Vec<Command>], target: LogTarget) -> Vec<String> {
     let (mut lines, mut selected) = (Vec::new(), None);
     for unit in units {

@@ -25,14 +25,16 @@ fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     record.map(Runner::Data)
 }
 
-/// Reads the second key, which is not declared, by a typed accessor, which returns an error.
+/// Handles a command of the tests: reads the second key, which is not declared, by a typed
+/// accessor, which returns an error.
 fn read(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found = ctx.db.string(args.key(2))?.is_some();
     ctx.reply.integer(found.into());
     Ok(())
 }
 
-/// Sets and removes the second key, which is not declared, and replies without an error.
+/// Handles a command of the tests: sets and removes the second key, which is not declared, and
+/// replies without an error.
 fn write(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.db.set_string(args.key(2), b"stray", Expiry::Clear);
     ctx.db.remove(args.key(2));

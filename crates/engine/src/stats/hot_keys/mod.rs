@@ -29,22 +29,22 @@ mod windows;
 
 pub use windows::{Rate, Sampling, Windows};
 
-/// The number of counters that a thread has per metric for each key that HOTKEYS GET shows. More
-/// counters reduce the error.
+/// The number of counters that a thread has per metric (time, bytes) for each key that HOTKEYS GET
+/// shows. More counters reduce the error.
 const COUNTERS_PER_SHOWN: usize = 32;
 
 /// The options of HOTKEYS START.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// True if the time per key is counted.
+    /// True if the time that commands take is counted per key.
     pub cpu: bool,
-    /// True if the bytes per key are counted.
+    /// True if the bytes of requests and replies are counted per key.
     pub net: bool,
-    /// The number of keys to show.
+    /// The number of keys that HOTKEYS GET shows.
     pub count: usize,
-    /// The milliseconds after which the session ends by itself; `None` for no limit.
+    /// The milliseconds after which the session of HOTKEYS ends by itself; `None` for no limit.
     pub duration_ms: Option<i64>,
-    /// The sample ratio: one of this number of commands is counted.
+    /// The sample ratio: on average, one of this number of commands is counted.
     pub sample: u32,
 }
 
@@ -53,21 +53,21 @@ pub struct SessionOptions {
 struct Session {
     options: SessionOptions,
     started_ms: i64,
-    /// The totals of the process when the session started.
+    /// The processor time and network bytes of the process when the session started.
     began: Totals,
-    /// The time at which the session stopped, in Unix milliseconds; and the totals of the process
-    /// then.
+    /// The time at which the session stopped, in Unix milliseconds, and the processor time and
+    /// network bytes of the process then; `None` before.
     stopped: Option<(i64, Totals)>,
 }
 
-/// Totals of the process since its start, which the host measures.
+/// The processor time and network bytes of the process since its start, which the host measures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// The processor time in user space.
+    /// The processor time of the process in user space.
     pub user: Duration,
-    /// The processor time in the kernel.
+    /// The processor time of the process in the kernel.
     pub system: Duration,
-    /// The bytes received and sent.
+    /// The bytes that the process has received and sent.
     pub net_bytes: u64,
 }
 
@@ -92,7 +92,7 @@ struct Part {
 
 /// The current or last session of HOTKEYS, and the counters of `hotkeys-top-k`.
 pub struct HotKeys {
-    /// The end of the session, in Unix milliseconds; in the past if none is active.
+    /// The end of the HOTKEYS session, in Unix milliseconds; a time in the past if none is active.
     until_ms: AtomicI64,
     /// The current or last session; `None` before the first one and after a reset. The lock is a
     /// leaf, except that the locks of `parts` are taken under it.
@@ -105,17 +105,17 @@ pub struct HotKeys {
 /// The content of HOTKEYS GET.
 #[derive(Debug)]
 pub struct Report {
-    /// The options of the session.
+    /// The options of the HOTKEYS session.
     pub options: SessionOptions,
     /// True while the HOTKEYS session is active.
     pub active: bool,
-    /// The time at which the session started, in Unix milliseconds.
+    /// The time at which the HOTKEYS session started, in Unix milliseconds.
     pub started_ms: i64,
-    /// The time for which commands were counted, in milliseconds.
+    /// The time for which the session has counted commands, in milliseconds.
     pub duration_ms: i64,
-    /// The time of all commands with keys, sampled or not.
+    /// The running time of all commands with keys in the session, sampled or not.
     pub all_time: Duration,
-    /// The bytes of all commands with keys, sampled or not.
+    /// The bytes of requests and replies of all commands with keys in the session, sampled or not.
     pub all_bytes: u64,
     /// The processor time of the process during the session, in user space and in the kernel.
     pub process_time: [Duration; 2],
@@ -127,7 +127,7 @@ pub struct Report {
     pub by_bytes: Vec<Hitter>,
 }
 
-/// The error if a session is active, so that none can be started or reset.
+/// The error of a request to start or reset HOTKEYS while a session is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InProgress;
 
@@ -143,7 +143,7 @@ impl HotKeys {
         }
     }
 
-    /// Returns true if a session is active at `now_ms`.
+    /// Returns true if a HOTKEYS session is active at `now_ms`, in Unix milliseconds.
     #[inline]
     pub fn is_active(&self, now_ms: i64) -> bool {
         self.until_ms.load(Relaxed) > now_ms
@@ -153,8 +153,8 @@ impl HotKeys {
         self.session.lock().expect("nothing panics while the session is locked")
     }
 
-    /// Starts a session and removes the counts of the last one. `totals` are those of the process
-    /// at present.
+    /// Starts a HOTKEYS session and removes the counts of the last one. `totals` are the present
+    /// processor time and network bytes of the process.
     ///
     /// # Errors
     /// A session is active.
@@ -174,7 +174,7 @@ impl HotKeys {
         Ok(())
     }
 
-    /// Stops the session and keeps its counts. Returns true if it was active.
+    /// Stops the HOTKEYS session and keeps its counts. Returns true if it was active.
     pub fn stop(&self, totals: Totals, now_ms: i64) -> bool {
         let mut session = self.session();
         let active = self.is_active(now_ms);
@@ -185,7 +185,7 @@ impl HotKeys {
         active
     }
 
-    /// Removes the counts of the last session.
+    /// Removes the counts of the last HOTKEYS session.
     ///
     /// # Errors
     /// A session is active.
@@ -199,7 +199,7 @@ impl HotKeys {
         Ok(())
     }
 
-    /// Returns the counts of the session so far; `None` without a session. O(counters log
+    /// Returns the counts of the HOTKEYS session so far; `None` without a session. O(counters log
     /// counters).
     pub fn report(&self, totals: Totals, now_ms: i64) -> Option<Report> {
         let mut guard = self.session();
@@ -229,8 +229,8 @@ impl HotKeys {
         })
     }
 
-    /// Counts the keys of a sampled command in the current window of the thread, if the command
-    /// uses keys. `percent` is the percentage of commands that are sampled.
+    /// Counts the keys of a sampled command for `hotkeys-top-k`, in the current time window of the
+    /// thread, if the command uses keys. `percent` is the percentage of commands that are sampled.
     #[cold]
     pub fn note_sample(
         &self,
@@ -250,8 +250,8 @@ impl HotKeys {
         }
     }
 
-    /// Counts a command of a thread in the session, if it has keys. `took` is the time of the
-    /// command. `draw` returns a random number below its argument.
+    /// Counts a command of a thread in the HOTKEYS session, if it has keys. `took` is the time of
+    /// the command. `draw` returns a random number below its argument.
     #[cold]
     pub fn note(&self, thread: usize, ran: &Ran<'_>, took: Duration, draw: impl FnOnce(u32) -> u32) {
         let mut keys: SmallVec<[usize; 8]> = SmallVec::new();

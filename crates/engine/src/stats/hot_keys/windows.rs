@@ -22,10 +22,11 @@ use std::time::{Duration, Instant};
 use stdx::heavy_hitters::HeavyHitters;
 use structures::lock::Lock;
 
-/// The number of counters per thread for each key that is shown. More counters reduce the error.
+/// The number of counters per thread for each key that `hotkeys-top-k` shows. More counters reduce
+/// the error.
 const COUNTERS_PER_SHOWN: usize = 8;
 
-/// The number of bytes of a database's number, which precedes a key's name.
+/// The number of bytes of a database's number, which precedes the key's name in the counters.
 const DB_BYTES: usize = 4;
 
 /// The options of the sampling for `hotkeys-top-k`.
@@ -45,14 +46,14 @@ impl Default for Sampling {
     }
 }
 
-/// A key and the frequency of its use.
+/// A key and the frequency of its use, as HOTKEYS GET shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The key's name.
+    /// The name of the frequent key.
     pub key: Vec<u8>,
-    /// The key's database.
+    /// The number of the key's database.
     pub db: u32,
-    /// The estimated requests per second.
+    /// The estimated number of requests with the key per second.
     pub per_second: u64,
 }
 
@@ -99,7 +100,8 @@ impl Windows {
         self.state.lock().expect("nothing panics while the windows are locked")
     }
 
-    /// Starts a time window at `now`. Returns the counts of the previous one.
+    /// Starts a time window of the frequencies of keys at `now`. Returns the counts of the previous
+    /// one.
     fn begin(&self, state: &mut State, now: Instant) -> Vec<Part> {
         state.since = now;
         let Sampling { shown, percent, .. } = state.sampling;
@@ -111,8 +113,8 @@ impl Windows {
         self.parts.iter().filter_map(swap).collect()
     }
 
-    /// Applies new options. The counts of the current window are lost; the last window is kept
-    /// unless counting is turned off.
+    /// Applies new options for the counting of key frequencies. The counts of the current time
+    /// window are lost; the last window is kept unless counting is turned off.
     pub fn configure(&self, sampling: Sampling, now: Instant) {
         let mut state = self.state();
         if state.sampling == sampling {
@@ -126,15 +128,16 @@ impl Windows {
         self.begin(&mut state, now);
     }
 
-    /// Removes the counts of the current and the last window, and starts a window at `now`.
+    /// Removes the key counts of the current and the last time window, and starts a window at
+    /// `now`.
     pub fn reset(&self, now: Instant) {
         let mut state = self.state();
         state.last = Finished::default();
         self.begin(&mut state, now);
     }
 
-    /// Removes the keys of a database from the current and the last window. O(counters log
-    /// counters) if keys of other databases remain.
+    /// Removes the keys of a database from the key counts of the current and the last time window.
+    /// O(counters log counters) if keys of other databases remain.
     pub fn forget(&self, db: usize) {
         let mut state = self.state();
         if state.sampling.shown == 0 {
@@ -148,7 +151,8 @@ impl Windows {
         }
     }
 
-    /// Ends the current window and begins the next one, if the duration of a window has passed.
+    /// Ends the current time window of the key counts and begins the next one, if the duration of a
+    /// window has passed.
     pub fn turn(&self, now: Instant) {
         let mut state = self.state();
         let (took, window) = (now.saturating_duration_since(state.since), state.sampling.window);
@@ -160,23 +164,23 @@ impl Windows {
             if took < 2 * window { Finished::new(&parts, state.sampling, took) } else { Finished::default() };
     }
 
-    /// Returns the last window's keys, the most frequent first; `None` if key frequencies are not
-    /// counted.
+    /// Returns the keys of the last time window, the most frequent first; `None` if key frequencies
+    /// are not counted.
     pub fn report(&self, now: Instant) -> Option<Vec<Rate>> {
         self.turn(now);
         let state = self.state();
         (state.sampling.shown > 0).then(|| state.last.rates.clone())
     }
 
-    /// Returns the number of sampled accesses in the last window, and the window's length; zeros
-    /// before the first window has ended.
+    /// Returns the number of sampled accesses to keys in the last time window, and the window's
+    /// length; zeros before the first window has ended.
     pub fn last(&self) -> (u64, Duration) {
         let state = self.state();
         (state.last.samples, state.last.took)
     }
 
-    /// Counts the keys of a sampled command of a thread. `percent` is the percentage of commands
-    /// that are sampled.
+    /// Counts the keys of a sampled command of a thread in the current time window. `percent` is
+    /// the percentage of commands that are sampled.
     pub fn note<'k>(&self, thread: usize, percent: u32, db: usize, keys: impl Iterator<Item = &'k [u8]>) {
         let mut locked = self.parts[thread].lock();
         let Some(part) = locked.as_mut().filter(|part| part.percent == percent) else { return };
@@ -221,7 +225,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Counts `requests` on the threads in windows of one second, with 50 percent sampled.
+    /// Counts the keys of `requests` on the threads in windows of one second, with 50 percent
+    /// sampled.
     fn counting(requests: &[(usize, usize, &str, usize)]) -> (Windows, Instant) {
         let now = Instant::now();
         let windows = Windows::new(2, now);

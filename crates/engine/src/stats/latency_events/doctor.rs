@@ -9,9 +9,9 @@ use super::{Sample, Series};
 pub struct ReportInput {
     /// The present time, in Unix seconds.
     pub unix_s: i64,
-    /// `latency-monitor-threshold`; 0 for off.
+    /// The option `latency-monitor-threshold`, in milliseconds; 0 for off.
     pub threshold_ms: u64,
-    /// `slowlog-log-slower-than`, in microseconds; `None` for off.
+    /// The option `slowlog-log-slower-than`, in microseconds; `None` for off.
     pub slowlog_usec: Option<u64>,
 }
 
@@ -35,7 +35,8 @@ impl Figures {
     }
 }
 
-/// Returns the lines of advice about the spikes of an event; none for an unknown event.
+/// Returns the lines of LATENCY DOCTOR's advice about the latency spikes of an event; none for an
+/// unknown event.
 fn advice(event: &str) -> &'static [&'static str] {
     match event {
         "command" => &[
@@ -70,7 +71,7 @@ fn advice(event: &str) -> &'static [&'static str] {
     }
 }
 
-/// Formats the report about all series of latency spikes.
+/// Formats LATENCY DOCTOR's report about all series of latency spikes.
 pub fn report(all: &[Series], at: ReportInput) -> String {
     if at.threshold_ms == 0 && all.is_empty() {
         return "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on.\n"

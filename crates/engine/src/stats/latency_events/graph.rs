@@ -7,16 +7,16 @@
 
 use super::{Sample, Series};
 
-/// The number of columns of a strip of the graph.
+/// The number of columns of a strip of LATENCY GRAPH.
 const COLUMNS: usize = 80;
-/// The number of rows of a strip of the graph, without its labels.
+/// The number of rows of a strip of LATENCY GRAPH, without its labels.
 const ROWS: u64 = 4;
-/// The characters for the heights within a row, from low to high. The rows below the top of a
-/// column are filled with [`FULL`].
+/// The characters for the heights within a row of LATENCY GRAPH, from low to high. The rows below
+/// the top of a column are filled with [`FULL`].
 const HEIGHTS: [u8; 3] = *b"_o#";
 const FULL: u8 = b'|';
 
-/// Draws the graph of a series of latency spikes, with their ages at `now_unix_s`.
+/// Draws LATENCY GRAPH for a series of latency spikes, with their ages at `now_unix_s`.
 pub fn graph(series: &Series, now_unix_s: i64) -> String {
     // An event shorter than a millisecond has no height.
     let samples: Vec<Sample> = series.samples.iter().copied().filter(|sample| sample.ms > 0).collect();
@@ -46,14 +46,15 @@ pub fn graph(series: &Series, now_unix_s: i64) -> String {
     text
 }
 
-/// Returns the height of a sample's column, from 0 to below `ROWS × HEIGHTS`. `low` and `high` are
-/// the lengths of the shortest and the longest sample in milliseconds.
+/// Returns the height of a spike's column in LATENCY GRAPH, from 0 to below `ROWS × HEIGHTS`. `low`
+/// and `high` are the lengths of the shortest and the longest spike in milliseconds.
 fn step(ms: u64, low: u64, high: u64) -> u64 {
     let steps = ROWS * HEIGHTS.len() as u64;
     ((ms - low) * steps / (high - low).max(1)).min(steps - 1)
 }
 
-/// Returns the character of a column with the height `step` in a row; row 0 is the lowest.
+/// Returns the character in a row of LATENCY GRAPH of a column with the height `step`; row 0 is the
+/// lowest.
 fn cell(step: u64, row: u64) -> u8 {
     let base = row * HEIGHTS.len() as u64;
     match step.checked_sub(base) {
@@ -62,7 +63,7 @@ fn cell(step: u64, row: u64) -> u8 {
     }
 }
 
-/// Formats an age in seconds, in the largest unit of which it has at least one.
+/// Formats a spike's age in seconds, in the largest unit of which it has at least one.
 fn age(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ ..60 => format!("{seconds}s"),

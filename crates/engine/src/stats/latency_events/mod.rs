@@ -19,17 +19,17 @@ mod graph;
 pub use doctor::{ReportInput, report};
 pub use graph::graph;
 
-/// The maximum number of samples that a series keeps.
+/// The maximum number of latency spikes that a series keeps.
 pub const SAMPLES_MAX: usize = 160;
 
 /// The kinds of events whose latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A command without the flag FAST, which may take long.
+    /// The run of a command without the flag FAST, which may take long.
     Command,
-    /// A command with the flag FAST, which should not take long.
+    /// The run of a command with the flag FAST, which should not take long.
     FastCommand,
-    /// Serving a blocked client.
+    /// The service of a blocked client after a key became ready.
     CommandUnblocking,
     /// A step of active expiry, under a shard's lock.
     ExpireCycle,
@@ -37,12 +37,13 @@ pub enum Event {
     EvictionCycle,
     /// The removal of one evicted key.
     EvictionDel,
-    /// Freeing values from the queue of lazy freed values, for an eviction.
+    /// The freeing of values from the queue of lazy freed values, for an eviction.
     EvictionLazyfree,
-    /// The wait of a thread's turn while another thread owned the keyspace.
+    /// The wait of a thread's turn (pass of the event loop) while another thread owned the keyspace
+    /// exclusively.
     GateWait,
-    /// The wait of replies until the readers of the change log had received the changes that they
-    /// show.
+    /// The wait of replies until the changes that they show were safe in the append-only file as
+    /// required.
     ReplyRelease,
 }
 
@@ -62,16 +63,16 @@ const NAMES: [&str; 9] = [
 /// A latency spike: the longest event of its kind within one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The time of the spike, in Unix seconds.
+    /// The time of the latency spike, in Unix seconds.
     pub unix_s: i64,
-    /// The length of the spike, in milliseconds.
+    /// The length of the latency spike, in milliseconds.
     pub ms: u64,
 }
 
 /// The latency spikes of one kind of event, oldest first; at least one.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The name of the kind of event.
+    /// The name of the kind of event that the latency spikes belong to.
     pub name: &'static str,
     /// The newest latency spikes of this kind of event.
     pub samples: VecDeque<Sample>,
@@ -79,13 +80,13 @@ pub struct Series {
     pub max_ms: u64,
 }
 
-/// The series of all kinds of events; `None` for a kind without spikes.
+/// The latency spikes of all kinds of events; `None` for a kind without spikes.
 #[derive(Debug, Default)]
 pub struct LatencyEvents(Mutex<[Option<Series>; NAMES.len()]>);
 
 impl LatencyEvents {
-    /// Records the latency of an event that ends now, if it is at least the threshold. A threshold
-    /// of 0 records nothing. `unix_ms` reads the clock.
+    /// Records the latency of an event that ends now as a spike, if it is at least the threshold. A
+    /// threshold of 0 records nothing. `unix_ms` reads the clock.
     #[inline]
     pub fn note(&self, threshold_ms: u64, event: Event, took: Duration, unix_ms: impl FnOnce() -> i64) {
         if threshold_ms > 0 && took.as_millis() as u64 >= threshold_ms {

@@ -1,5 +1,5 @@
-//! Tests of the applier while keys or the keyspace are held by others (scripts, pauses, a full
-//! log).
+//! Tests of the applier of a replication stream while keys or the keyspace are held by others
+//! (scripts, pauses, a full log).
 
 use std::sync::atomic::Ordering::Relaxed;
 

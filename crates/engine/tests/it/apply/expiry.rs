@@ -13,7 +13,7 @@ use crate::busy::busy_script;
 use crate::driver::{expire_local_keys, expire_round};
 use crate::log::Kept;
 
-/// The time of the tests' clock at the beginning, in Unix milliseconds.
+/// The Unix time that the tests' clock shows at the beginning, in milliseconds.
 const START_MS: u64 = 1_000_000_000;
 
 #[test]
