@@ -59,7 +59,7 @@ use crate::threads::Delivery;
 use crate::track::TrackingClient;
 use crate::wait::{BlockedClient, BlockedKey, DestinationKey, deadline_ms};
 
-/// The hashes of the keys of one request, or of the keys to lock for one.
+/// The hashes of the keys of one request, or of further keys to lock for it.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
 /// The maximum number of searches, before a writer runs, for the keys that serving blocked clients
@@ -68,15 +68,15 @@ const LOCK_ATTEMPTS_MAX: usize = 4;
 
 /// The executor of one thread: it runs commands, and has all state except the connections.
 pub struct Executor<'s, C, H> {
-    /// The [`Commit`] that collects the changes of this thread's commands.
+    /// The [`Commit`], which collects the changes of this thread's commands for other clients.
     pub commit: Commit<'s>,
-    /// The host, which runs the commands that the engine does not implement.
+    /// The host, which runs the commands about the server that the engine does not implement.
     pub host: H,
     /// The source of the current time.
     pub clock: C,
-    /// The times and rules that are the same for all requests of the turn.
+    /// The times and rules that are the same for all requests of a turn (a pass of the event loop).
     pub now: Now,
-    /// The server's settings at the start of the turn.
+    /// The server's settings at the start of the turn (pass of the event loop).
     pub settings: Arc<Settings>,
     settings_version: u64,
     /// The script engine of this thread; `None` on threads that run no scripts.
@@ -95,14 +95,14 @@ pub struct Executor<'s, C, H> {
     pub rng: fastrand::Rng,
     /// The counters of commands that only this thread reads.
     pub meter: Meter,
-    /// This thread's counters, which other threads read.
+    /// The statistics counters of this thread, which other threads read.
     stats: &'s ThreadStats,
     /// True if the last request was an EXEC that itself dropped replies (CLIENT REPLY).
     pub exec_filtered_replies: bool,
     /// The number of bytes of lazy freed values that this thread must itself help to free.
     pub unfreed_bytes: u64,
-    /// True while the thread is inside the gate, where shards may be locked: not while a busy
-    /// script owns the keyspace.
+    /// True while the thread is inside the gate (the keyspace's shared lock), where shards may be
+    /// locked: not while a busy script owns the keyspace.
     pub is_inside: bool,
     /// The epoch of the server's role (the number of its changes) at which the applied replication
     /// stream began. `None` unless this is the executor of the applier.
@@ -112,7 +112,7 @@ pub struct Executor<'s, C, H> {
     pub(crate) may_hold_back: bool,
 }
 
-/// The times and rules that are the same for all requests of a turn.
+/// The times and rules that are the same for all requests of a turn (a pass of the event loop).
 pub struct Now {
     /// Unix time in milliseconds. It is read once per turn, before each script and transaction
     /// (each sees one time), after long work, and before blocked clients are served. A key that
@@ -128,7 +128,7 @@ pub struct Now {
     pub access: Access,
     /// The rule by which commands of this turn treat expired keys.
     pub expiry_rule: ExpiryRule,
-    /// True if there is a monitor, so that commands are sent to monitors.
+    /// True if any client uses MONITOR, so that commands are sent to it.
     pub is_monitored: bool,
     /// The epoch of the server's role (the number of its changes) when the requests were checked.
     pub role_epoch: u64,
@@ -137,13 +137,13 @@ pub struct Now {
 /// The caller of a command: its client, and the modes in which the command accesses keys.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    /// The client's id.
+    /// The id of the client that calls the command.
     pub client: u64,
-    /// The client, if monitors must get the command. `None` while a blocked client is served.
+    /// The client to show to clients that use MONITOR; `None` while a blocked client is served.
     pub shown: Option<&'a ClientInfo>,
-    /// The selected database.
+    /// The number of the caller's selected database.
     pub db: usize,
-    /// The protocol of the reply.
+    /// The protocol (RESP2 or RESP3) of the reply.
     pub protocol: Protocol,
     /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
@@ -218,8 +218,8 @@ fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Ar
     (!mode.contains(Mode::BCAST) && !opted_out).then_some(&tracker.reader)
 }
 
-/// Returns the keys that a request is blocked on, without duplicates, and the other keys that it
-/// names. O(keys).
+/// Returns the keys on which a request blocks its client, without duplicates, and the other keys
+/// that the request names. O(keys).
 fn keys_of_wait(
     request: &Request<'_>,
     awaited: Vec<BlockingKey>,
@@ -245,7 +245,7 @@ fn keys_of_wait(
 /// A ready key whose queue of blocked clients is being served.
 struct Serving {
     key: ReadyKey,
-    /// The queue position of the first blocked client that was not visited yet.
+    /// The queue position of the first blocked client that has not been visited yet.
     from: u64,
     /// The queue position of the last client to serve. So a change runs a request only once.
     up_to: u64,
@@ -297,7 +297,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the state shared by all threads.
+    /// Returns the state that all threads of the engine share.
     #[inline]
     pub fn shared(&self) -> &'s Shared {
         self.commit.shared
@@ -314,13 +314,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns this thread's counters, which other threads read.
+    /// Returns the statistics counters of this thread, which other threads read.
     #[inline]
     pub fn stats(&self) -> &'s ThreadStats {
         self.stats
     }
 
-    /// Returns this thread's counters of a command.
+    /// Returns this thread's statistics counters of a command.
     #[inline]
     pub fn counters(&self, registered: &Registered) -> &'s CommandCounters {
         &self.stats().commands[registered.id]
@@ -371,7 +371,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the context of a caller's accesses to keys: this turn's time and the caller's modes.
+    /// Returns the context of a caller's accesses to keys: the turn's time and the caller's modes.
     pub(crate) fn access_context(&self, caller: &Caller<'_>) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -447,7 +447,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Counts a failed command, and replies with its error.
+    /// Counts a command that has failed, and replies with its error.
     #[cold]
     pub fn fail(
         &self,
@@ -460,7 +460,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.refuse(protocol, error, out);
     }
 
-    /// Replies with an error, and counts it by its error code.
+    /// Replies with an error for a request, and counts it by its error code.
     #[cold]
     pub fn refuse(&self, protocol: Protocol, error: CommandError, out: &mut ByteQueue) {
         let line = error.line();
@@ -679,8 +679,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.serve(self.shared().keyspace.lock_none());
     }
 
-    /// Puts a client into the queues of the keys that it waits for, all of which are locked.
-    /// O(keys), one look-up each.
+    /// Blocks a client: puts it into the queues of the keys that it waits for, all of which are
+    /// locked. O(keys), one look-up each.
     fn block(&mut self, locked: &mut Locked<'_>, session: &mut Session, request: &Request<'_>, wait: Wait) {
         let Shared { blocked: all, keyspace, .. } = self.shared();
         let registered = request.registered;
@@ -935,7 +935,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.take_settings();
     }
 
-    /// Reads the time that the following commands use. O(1).
+    /// Reads the clock for the time that the following commands use. O(1).
     #[inline]
     pub fn read_clock(&mut self) {
         let unix = self.clock.unix_time();
@@ -944,7 +944,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.now_ms = self.now.unix_ms;
     }
 
-    /// Loads the settings that a command on any connection may have changed.
+    /// Loads the present settings, which a command on any connection may have changed.
     pub fn take_settings(&mut self) {
         let now_ms = self.now.unix_ms;
         let version = self.shared().settings.version();

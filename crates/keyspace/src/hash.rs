@@ -39,7 +39,7 @@ pub struct Hash {
 
 #[derive(Clone)]
 enum Repr {
-    /// A listpack of few short fields, none with a deadline.
+    /// A listpack of few short fields with their values, none with a deadline.
     Pack(Listpack),
     /// All other hashes, behind a pointer so that an object stays three words.
     Boxed(Box<Boxed>),
@@ -55,23 +55,24 @@ enum Boxed {
 // A whole size class. Deadlines must not cost memory in hashes without any.
 const _: () = assert!(size_of::<Boxed>() <= 64);
 
-/// A field of a hash, borrowed from it.
+/// A field of a hash with its value and deadline, borrowed from the hash.
 #[derive(Clone, Copy, Debug)]
 pub struct HashField<'a> {
-    /// The field's name.
+    /// The name of the field.
     pub name: Element<'a>,
-    /// The field's value.
+    /// The value of the field.
     pub value: Element<'a>,
-    /// The deadline, in Unix milliseconds; `None` if the field does not expire.
+    /// The deadline (expiry) of the field, in Unix milliseconds; `None` if the field does not
+    /// expire.
     pub deadline_ms: Option<i64>,
 }
 
-/// A field to be written, with its new value.
+/// A field that a command writes, with its new value.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldWrite<'a> {
-    /// The field's name.
+    /// The name of the field to write.
     pub name: &'a [u8],
-    /// The field's new value.
+    /// The new value of the field.
     pub value: &'a [u8],
     /// The effect of the write on the field's deadline.
     pub expiry: Expiry,
@@ -80,7 +81,7 @@ pub struct FieldWrite<'a> {
 /// The result of a search for a field that must not have expired.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
-    /// The value of a field that has not expired.
+    /// The field has this value and has not expired.
     Live(Element<'a>),
     /// The field has expired (is due), but is not yet removed: for clients it is absent.
     Due,
@@ -89,7 +90,7 @@ pub enum Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Returns the value of a [`Lookup::Live`] field, else `None`.
+    /// Returns the value of a field that has not expired ([`Lookup::Live`]), else `None`.
     #[inline]
     pub fn live(self) -> Option<Element<'a>> {
         if let Lookup::Live(value) = self { Some(value) } else { None }
@@ -113,13 +114,14 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-/// Returns the cursor at the name of `field` in a packed hash without deadlines; `None` if absent.
+/// Returns the cursor at the name of `field` in a packed hash without deadlines; `None` if there is
+/// no such field.
 #[inline]
 fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, field, 1)
 }
 
-/// The form of a packed hash: the listpack elements of each field.
+/// The layout of a packed hash: the listpack elements of each field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Two listpack elements for each field: name and value.
@@ -129,7 +131,7 @@ enum Form {
 }
 
 impl Form {
-    /// Returns the number of listpack elements that a field takes.
+    /// Returns the number of listpack elements that a field takes in this layout.
     #[inline]
     fn stride(self) -> usize {
         match self {
@@ -240,7 +242,7 @@ impl Hash {
         }
     }
 
-    /// Returns true if there are no fields. O(1).
+    /// Returns true if the hash has no fields. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -264,7 +266,7 @@ impl Hash {
         }
     }
 
-    /// Returns the name for OBJECT ENCODING.
+    /// Returns the name of the hash's encoding for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match self.parts() {
             Parts::Packed(_, Form::Pairs) => "listpack",
@@ -306,7 +308,7 @@ impl Hash {
     }
 
     /// Returns the value and deadline (Unix milliseconds) of `field`, expired or not; `None` if
-    /// absent. O(1); packed, O(bytes).
+    /// there is no such field. O(1); packed, O(bytes).
     #[inline]
     pub fn find(&self, field: &[u8], hasher: &Hasher) -> Option<(Element<'_>, Option<i64>)> {
         match &self.repr {
@@ -321,7 +323,8 @@ impl Hash {
         }
     }
 
-    /// Returns the value of `field`, expired or not; `None` if absent. O(1); packed, O(bytes).
+    /// Returns the value of `field`, expired or not; `None` if there is no such field. O(1);
+    /// packed, O(bytes).
     #[inline]
     pub fn get(&self, field: &[u8], hasher: &Hasher) -> Option<Element<'_>> {
         self.find(field, hasher).map(|(value, _)| value)
@@ -346,16 +349,16 @@ impl Hash {
         LiveFields { hash: self, due_until_ms: has_due.then_some(now_ms) }
     }
 
-    /// Prepares for a write of `count` fields. Converts a packed hash to a table if `count` alone
-    /// exceeds the limit; then O(n).
+    /// Prepares the hash for a write of `count` fields. Converts a packed hash to a table if
+    /// `count` alone exceeds the limit; then O(n).
     pub fn expect(&mut self, count: usize, limits: &PackLimits, hasher: &Hasher) {
         if !limits.admit_count(count) {
             self.spread(hasher);
         }
     }
 
-    /// Prepares for deadlines: converts a listpack of pairs to one of triples. O(bytes) on the
-    /// first call for a hash, then O(1).
+    /// Prepares a packed hash for deadlines of its fields: converts a listpack of pairs to one of
+    /// triples. O(bytes) on the first call for a hash, then O(1).
     pub fn expect_deadlines(&mut self) {
         if let Repr::Pack(pack) = &self.repr {
             self.repr = Self::boxed(Boxed::Timed(TimedPack::of_pairs(pack)));
@@ -417,7 +420,7 @@ impl Hash {
         new
     }
 
-    /// Converts the hash to a table. O(n).
+    /// Converts a packed hash to a table. O(n).
     fn spread(&mut self, hasher: &Hasher) {
         let Parts::Packed(pack, form) = self.parts() else { return };
         let mut pairs = Pairs::default();
@@ -527,8 +530,8 @@ impl Hash {
         self.fields().map(|field| (field.name, field.value))
     }
 
-    /// Draws a field uniformly, expired or not. Returns the field and its value; `None` if the hash
-    /// is empty. Expected O(1); packed, O(n).
+    /// Draws a field of the hash uniformly, expired or not. Returns the field and its value; `None`
+    /// if the hash is empty. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
         if self.is_empty() {
             return None;
@@ -546,8 +549,8 @@ impl Hash {
         }
     }
 
-    /// Visits `count` distinct fields chosen uniformly, or all fields if there are no more than
-    /// `count`. Expired fields may be among them. Expected O(count); packed, O(n).
+    /// Visits `count` distinct fields of the hash chosen uniformly, or all fields if there are no
+    /// more than `count`. Expired fields may be among them. Expected O(count); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
@@ -581,16 +584,16 @@ impl Hash {
         }
     }
 
-    /// Starts a snapshot's walk of the present state of a table, whose fields [`Hash::walk_next`]
-    /// visits. Does nothing for a packed hash. O(1).
+    /// Starts a snapshot's walk, which reads the present state of a table while the hash changes;
+    /// [`Hash::walk_next`] visits its fields. Does nothing for a packed hash. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Some(pairs) = self.pairs_mut() {
             pairs.table.begin(walk_state);
         }
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the hash;
+    /// `None` if there is none. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
     }
@@ -649,9 +652,9 @@ impl<'a> LiveFields<'a> {
         live.map(|field| (field.name, field.value))
     }
 
-    /// Visits the fields at `cursor` that have not expired. Returns the next cursor, 0 at the end.
-    /// A packed hash is visited in one call. Fields that exist from the first call to the last are
-    /// visited. O(1); packed, O(n).
+    /// Visits the fields at `cursor`, the cursor of HSCAN, that have not expired. Returns the next
+    /// cursor, 0 at the end. A packed hash is visited in one call. Fields that exist from the first
+    /// call to the last are visited. O(1); packed, O(n).
     pub fn scan(self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         let Some(table) = self.hash.table() else {
             self.iter().for_each(|(field, value)| visit(field, value));

@@ -33,7 +33,7 @@ enum Repr {
     Table(Box<Members>),
 }
 
-/// The structure of a set, for code that writes sets to files or peers.
+/// The structure in which a set is stored, for code that writes sets to files or to other servers.
 #[derive(Clone, Copy, Debug)]
 pub enum SetView<'a> {
     /// A set in the encoding `intset`.
@@ -161,7 +161,7 @@ impl Set {
         }
     }
 
-    /// Returns the name for OBJECT ENCODING.
+    /// Returns the name of the set's encoding for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match &self.repr {
             Repr::Ints(_) => "intset",
@@ -215,8 +215,8 @@ impl Set {
         }
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the set;
+    /// `None` if there is none. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
     }

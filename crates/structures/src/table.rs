@@ -80,11 +80,11 @@ pub struct Place {
 /// same for the same key. Only the thread that holds the lock around the table uses it.
 pub struct Table<E: Thin> {
     directory: Box<[Segment]>,
-    /// The base-2 logarithm of the number of directory places.
+    /// The base-2 logarithm of the number of the directory's places.
     depth: u8,
-    /// The number of buckets at which a segment splits instead of growing.
+    /// The number of buckets at which a segment of this table splits instead of growing.
     buckets_max: u8,
-    /// The number of segments as deep as the directory; if it becomes 0, the directory halves.
+    /// The number of segments as deep as the directory; when it becomes 0, the directory halves.
     deepest: u32,
     len: usize,
     due_counts: DueCounts,
@@ -116,8 +116,8 @@ impl<E: Thin> Table<E> {
         Self::splitting_at(SPLIT_COUNTS[number % SPLIT_COUNTS.len()])
     }
 
-    /// Moves all elements to a new table of the same kind and returns it. This table is then empty.
-    /// O(1).
+    /// Moves all elements to a new table, which is returned and splits its segments at the same
+    /// size. This table is then empty. O(1).
     pub fn take(&mut self) -> Self {
         let empty = Self::splitting_at(self.buckets_max);
         std::mem::replace(self, empty)
@@ -141,7 +141,7 @@ impl<E: Thin> Table<E> {
         self.len
     }
 
-    /// Returns true if the table is empty. O(1).
+    /// Returns true if the table has no elements. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -237,7 +237,7 @@ impl<E: Thin> Table<E> {
         (matches != 0 && word & POINTER_MASK != 0).then(|| Borrowed::new(word))
     }
 
-    /// Returns the place of the element with this position and key; `None` if absent. O(1).
+    /// Returns the place of the element with this position and key; `None` if there is none. O(1).
     #[inline]
     pub fn find(&self, position: u64, key: &[u8]) -> Option<Place> {
         self.search(position, key).map(|(place, _)| place)
@@ -351,7 +351,7 @@ impl<E: Thin> Table<E> {
         Place { segment: at, slot: segment.place(word) }
     }
 
-    /// Removes the element at `place` and returns it. O(1) amortised.
+    /// Removes the element at `place` from the table and returns it. O(1) amortised.
     pub fn remove(&mut self, place: Place) -> E {
         let word = self.word(place);
         let first = self.first_place(place.segment);
@@ -502,7 +502,7 @@ impl<E: Thin> Table<E> {
             self.first_places().filter(|&first| self.directory[first].depth() == self.depth).count() as u32;
     }
 
-    /// Frees all segments of an empty table.
+    /// Frees all segments and the directory of a table that has no elements.
     fn reset(&mut self) {
         for first in self.first_places().collect::<Vec<_>>() {
             self.directory[first].free();
@@ -595,11 +595,11 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// The usual number of bytes before the key in an element's block: a header and a number.
+/// The usual number of bytes before the key in an element's memory block: a header and a number.
 const AHEAD_OF_KEY_LEN_BYTES: usize = 15;
-/// The number of elements by which the split of a segment prefetches ahead.
+/// The number of elements whose memory the split of a segment prefetches ahead.
 const PREFETCH_AHEAD: usize = 8;
-/// The number of misses after which a random choice searches in order.
+/// The number of empty draws after which the choice of a random element searches in order.
 const RANDOM_TRIES_MAX: usize = 128;
 
 impl<E: Thin + Clone> Clone for Table<E> {
@@ -707,7 +707,7 @@ mod tests {
         table.find(hash(&number.to_be_bytes()), &number.to_be_bytes())
     }
 
-    /// Checks the invariants of the module's header.
+    /// Checks the invariants of a table that the module's header states.
     fn check(table: &Table<Item>, hash: Hash) {
         let (mut len, mut counts, mut deepest) = (0, DueCounts::default(), 0);
         for first in table.first_places() {
@@ -749,7 +749,7 @@ mod tests {
         assert_eq!(deepest, table.deepest);
     }
 
-    /// Moves a random half of all blocks, and checks that each element is visited once.
+    /// Moves a random half of the table's blocks, and checks that each element is visited once.
     fn move_blocks(table: &mut Table<Item>, draw: u64) {
         let copy = |item: &Item| {
             let Aligned { key, deadline_ms, ref parts_ms } = *item.0;
@@ -877,7 +877,7 @@ mod tests {
         assert_eq!(table.len(), 20_000 - expected.len());
     }
 
-    /// A sweep that removes up to two due parts of an element at a time.
+    /// A sweep in a test that removes up to two due parts of an element at a time.
     #[derive(Default)]
     struct Swept {
         now_ms: i64,

@@ -58,90 +58,94 @@ use mix::mix;
 use names::Names;
 use order::Order;
 
-/// The highest level of a node.
+/// The highest level that a node of a vector index can have.
 const LEVEL_MAX: usize = 16;
-/// The number of places up to which an index that has become empty frees its memory at once.
+/// The number of places up to which a vector index that has become empty frees its memory at once.
 const RESET_LEN_MAX: usize = 4096;
-/// The number of random places that are tried for a random element.
+/// The number of random places that are tried to draw a random element of a vector index.
 const TRIES_MAX: u64 = 64;
 
-/// The largest number of dimensions of an index. Sums of products of bytes stay within 32 bits.
+/// The largest number of dimensions of a vector index. With it, sums of products of bytes fit into
+/// 32 bits.
 pub const DIM_MAX: usize = 1 << 16;
-/// The smallest number of links of a node per level that a configuration may ask for.
+/// The smallest number of links of a node per level that VADD (M) may request.
 pub const M_MIN: usize = 4;
-/// The largest number of links of a node per level that a configuration may ask for.
+/// The largest number of links of a node per level that VADD (M) may request.
 pub const M_MAX: usize = 4096;
-/// The number of links per level when the client names none.
+/// The number of links of a node per level if VADD names none (M).
 pub const M_DEFAULT: usize = 16;
-/// The number of candidates of an insertion when the client names none.
+/// The number of candidates for the links of a new node if VADD names none (EF).
 pub const EF_CONSTRUCTION_DEFAULT: usize = 200;
 
-/// The stored form of the vectors of an index.
+/// The form in which the vectors of an index are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quantization {
-    /// Little-endian 32-bit floats, without loss.
+    /// The values of a vector are stored as little-endian 32-bit floats, without loss.
     F32,
-    /// One signed byte per dimension, and the largest absolute value of the vector as a float.
+    /// The values of a vector are stored as one signed byte per dimension, with the largest
+    /// absolute value as a float.
     Q8,
-    /// One bit per dimension, set for values above zero. The distance counts different bits.
+    /// The values of a vector are stored as one bit per dimension, set for values above zero. The
+    /// distance counts different bits.
     Binary,
 }
 
-/// The fixed properties of an index.
+/// The fixed properties of a vector index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The number of dimensions, from 1 to [`DIM_MAX`].
+    /// The number of dimensions of the stored vectors, from 1 to [`DIM_MAX`].
     pub dim: usize,
-    /// The stored form of the vectors.
+    /// The form in which the vectors are stored.
     pub quantization: Quantization,
-    /// The largest number of links of a node on each upper level, from [`M_MIN`] to [`M_MAX`].
-    /// Level 0 has twice as many.
+    /// The largest number of links of a node on each level above 0, from [`M_MIN`] to [`M_MAX`]. On
+    /// level 0 a node may have twice as many.
     pub m: usize,
 }
 
 impl Config {
-    /// Returns true if all properties are within their limits.
+    /// Returns true if all properties of the index are within their limits.
     pub fn is_valid(&self) -> bool {
         (1..=DIM_MAX).contains(&self.dim) && (M_MIN..=M_MAX).contains(&self.m)
     }
 }
 
-/// The place of an element in its index, stable until the element is removed or updated.
+/// The place of an element in its vector index, the same until the element is removed or updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(u32);
 
-/// The end of a chain or of a row of links.
+/// The number that ends a chain of places or a row of links.
 const NONE: u32 = u32::MAX;
 
-/// The result of an insertion.
+/// The result of inserting an element into a vector index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// A new element.
+    /// The element is new in the index.
     Added,
-    /// A new vector for an element that existed.
+    /// The element existed and got the new vector.
     Updated,
 }
 
-/// The reasons to reject a vector.
+/// The reasons for which a vector index rejects a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VectorError {
-    /// A length other than the index's dimensions.
+    /// The vector has another number of values than the index has dimensions.
     Dimension,
-    /// A value or a norm that is infinite or not a number.
+    /// A value of the vector, or its norm, is infinite or not a number.
     NotFinite,
-    /// An index with the largest number of elements, 2³² - 2.
+    /// The index already has the largest number of elements, 2³² - 2.
     Full,
 }
 
-/// The limits of one search.
+/// The limits of one search in a vector index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest number of elements in the result.
+    /// The largest number of elements in the result of the search.
     pub count: usize,
     /// The number of best candidates that the search keeps, at least `count` in effect. More
     /// candidates find more of the true neighbours and take more time.
     pub ef: usize,
-    /// The largest number of nodes of level 0 to inspect, FILTER-EF; `None` for no limit.
+    /// The largest number of nodes of level 0 that the search inspects (FILTER-EF); `None` for no
+    /// limit.
     pub effort_max: Option<usize>,
 }
 
@@ -151,33 +155,33 @@ pub struct Query {
     row: Box<[u8]>,
 }
 
-/// A view of the stored form of an element's vector.
+/// The stored form of an element's vector, borrowed from its index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Raw<'a> {
     /// The stored form of the normalised vector. Floats are little-endian; Q8 has a signed byte
     /// per dimension; signs are little-endian 64-bit words, the first dimension in the lowest
     /// bit.
     pub bytes: &'a [u8],
-    /// The norm of the vector before it was normalised.
+    /// The norm of the element's vector before it was normalised.
     pub norm: f32,
-    /// The value of a byte of 127; `None` unless the form is [`Quantization::Q8`].
+    /// The value that a byte of 127 stands for; `None` unless the form is [`Quantization::Q8`].
     pub range: Option<f32>,
 }
 
-/// An element without its vector and its links of level 0.
+/// A node of the index: an element without its vector and its links on level 0.
 #[derive(Clone, Debug)]
 struct Node {
     uid: u64,
-    /// The name, and the attributes after it.
+    /// The bytes of the element's name, and those of the attributes after it.
     text: Box<[u8]>,
     norm: f32,
     name_len_bytes: u32,
-    /// The next node with the same bucket of the names.
+    /// The place of the next node in the same bucket of the table of names.
     chain: u32,
     before: u32,
     after: u32,
     has_attributes: bool,
-    /// The links of the levels above 0; `None` for most nodes.
+    /// The links of the node on the levels above 0; `None` for most nodes, which have only level 0.
     upper: Option<Box<Upper>>,
 }
 
@@ -188,7 +192,8 @@ struct Upper {
 }
 
 impl Clone for Upper {
-    /// Keeps the capacities, which [`VectorIndex::memory_usage`] counts.
+    /// Copies the links with the capacities of their lists, which [`VectorIndex::memory_usage`]
+    /// counts.
     fn clone(&self) -> Self {
         let copy = |links: &Vec<u32>| {
             let mut copy = Vec::with_capacity(links.capacity());
@@ -240,7 +245,7 @@ pub struct VectorIndex {
     config: Config,
     form: Form,
     rows: Rows,
-    /// The links of level 0.
+    /// The links of all nodes on level 0.
     lists: Lists,
     nodes: Items<Node>,
     names: Names,
@@ -250,15 +255,15 @@ pub struct VectorIndex {
     last: u32,
     /// A node of the highest level.
     entry: u32,
-    /// The number of nodes by their highest level.
+    /// The number of nodes by their highest level, from 0.
     level_counts: [usize; LEVEL_MAX + 1],
     len: usize,
     uid_next: u64,
     seed: u64,
     attributes_count: usize,
-    /// The memory of names and attributes.
+    /// The memory of all elements' names and attributes, in bytes.
     texts_len_bytes: usize,
-    /// The memory of the links above level 0.
+    /// The memory of the links on levels above 0, in bytes.
     upper_len_bytes: usize,
 }
 
@@ -292,37 +297,38 @@ impl VectorIndex {
         }
     }
 
-    /// Returns the fixed properties.
+    /// Returns the fixed properties of the index, such as its dimensions.
     pub fn config(&self) -> Config {
         self.config
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements in the index.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true if there are no elements.
+    /// Returns true if the index has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the highest level of the graph, 0 for an empty one. VINFO's `max-level`.
+    /// Returns the highest level of the graph, 0 for an empty one; VINFO shows it as `max-level`.
     pub fn max_level(&self) -> usize {
         self.nodes.get(self.entry).map_or(0, Node::level)
     }
 
-    /// Returns the highest uid ever given to a node, 0 if none was. VINFO's `hnsw-max-node-uid`.
+    /// Returns the highest number (uid) ever given to a node, 0 if none was; VINFO shows it as
+    /// `hnsw-max-node-uid`.
     pub fn uid_max(&self) -> u64 {
         self.uid_next - 1
     }
 
-    /// Returns the number of elements with attributes. VINFO's `attributes-count`.
+    /// Returns the number of elements with attributes; VINFO shows it as `attributes-count`.
     pub fn attributes_count(&self) -> usize {
         self.attributes_count
     }
 
-    /// Finds the element called `name`. O(1).
+    /// Finds the element called `name` in the index; `None` if there is none. O(1).
     pub fn find(&self, name: &[u8]) -> Option<Slot> {
         self.names.find(name, &self.nodes).map(Slot)
     }
@@ -340,7 +346,8 @@ impl VectorIndex {
         self.live(slot.0).uid
     }
 
-    /// Returns the attributes of an element, JSON text that the index does not read.
+    /// Returns the attributes of an element, JSON text that the index does not read; `None` if it
+    /// has none.
     pub fn attributes(&self, slot: Slot) -> Option<&[u8]> {
         self.live(slot.0).attributes()
     }
@@ -429,7 +436,7 @@ impl VectorIndex {
         Ok(Query { row })
     }
 
-    /// Returns the stored vector of an element as a query.
+    /// Returns the stored vector of an element, prepared for searches.
     pub fn query_of(&self, slot: Slot) -> Query {
         self.live(slot.0);
         Query { row: self.rows.get(slot.0).into() }
@@ -442,7 +449,8 @@ impl VectorIndex {
         form::similarity(self.form.distance(self.rows.get(a.0), self.rows.get(b.0)))
     }
 
-    /// Returns the similarity of an element to `query`, as [`VectorIndex::similarity`].
+    /// Returns the similarity of an element to `query`: from 0 for opposite directions to 1 for
+    /// equal ones.
     pub fn similarity_to(&self, query: &Query, slot: Slot) -> f64 {
         self.live(slot.0);
         form::similarity(self.form.distance(&query.row, self.rows.get(slot.0)))
@@ -455,7 +463,7 @@ impl VectorIndex {
         self.form.decode(self.rows.get(slot.0), norm)
     }
 
-    /// Returns the stored form of an element's vector, as VEMB RAW shows it.
+    /// Returns the stored form of an element's vector, which VEMB RAW shows.
     pub fn raw(&self, slot: Slot) -> Raw<'_> {
         let norm = self.live(slot.0).norm;
         let row = self.rows.get(slot.0);
@@ -561,7 +569,7 @@ impl VectorIndex {
         slot
     }
 
-    /// Makes a node the last one in the order of insertion.
+    /// Makes a node the last one in the order in which nodes were inserted.
     fn append(&mut self, slot: u32) {
         let node = self.nodes.get_mut(slot);
         (node.before, node.after) = (self.last, NONE);

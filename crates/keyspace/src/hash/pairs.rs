@@ -26,14 +26,15 @@ pub(super) struct Pairs {
 /// The state of active expiry in a table of fields: the sweep of its due fields.
 #[derive(Clone)]
 pub(super) struct Due {
-    /// The time in Unix milliseconds before which no sweep is needed.
+    /// The time in Unix milliseconds before which the hash needs no sweep for due fields.
     min_ms: i64,
     /// The table cursor at which the sweep of due fields continues.
     cursor: u64,
 }
 
 impl Pairs {
-    /// Sets a field. Returns true if it is new.
+    /// Sets the value of a field and changes its deadline as `expiry` says. Returns true if the
+    /// field is new.
     #[inline]
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: Expiry, hasher: &Hasher) -> bool {
         let position = hasher.hash_member(field);
@@ -59,7 +60,8 @@ impl Pairs {
         true
     }
 
-    /// Sets or clears a field's deadline. Returns true if the field exists.
+    /// Sets or clears the deadline of a field, in Unix milliseconds. Returns true if the field
+    /// exists.
     pub(super) fn set_deadline_ms(
         &mut self,
         field: &[u8],
@@ -83,7 +85,7 @@ impl Pairs {
         due.min_ms = due.min_ms.min(at_ms);
     }
 
-    /// Removes a field. Returns false if it does not exist.
+    /// Removes a field, expired or not. Returns false if it does not exist.
     pub(super) fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
         let Some(place) = self.table.find(hasher.hash_member(field), field) else { return false };
         self.pairs_len_bytes -= self.table.remove(place).block_len_bytes();
@@ -99,8 +101,8 @@ impl Pairs {
         if self.table.deadline_count() == 0 { None } else { self.table.deadline_min_ms() }
     }
 
-    /// Returns the time in Unix milliseconds before which no sweep is needed; `None` if no field
-    /// has a deadline. O(1).
+    /// Returns the time in Unix milliseconds before which the hash needs no sweep for due fields;
+    /// `None` if no field has a deadline. O(1).
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<i64> {
         if self.table.deadline_count() == 0 { None } else { self.table.extra().map(|due| due.min_ms) }
@@ -135,14 +137,14 @@ impl Pairs {
         removed
     }
 
-    /// Returns the approximate bytes allocated besides this struct. The table's buckets count with
-    /// their mean fill. O(1).
+    /// Returns the approximate bytes of the fields besides this struct. The table's buckets count
+    /// with their mean fill. O(1).
     #[inline]
     pub(super) fn len_bytes(&self) -> usize {
         self.pairs_len_bytes + self.table.len_bytes_mean()
     }
 
-    /// Returns the bytes allocated besides this struct. Estimated for a big table.
+    /// Returns the bytes of the fields besides this struct. Estimated for a big table.
     pub(super) fn memory_usage(&self) -> usize {
         let due = if self.table.extra().is_some() { size_of::<Due>() } else { 0 };
         self.pairs_len_bytes + self.table.memory_usage() + due

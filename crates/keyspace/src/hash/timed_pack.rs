@@ -20,7 +20,7 @@ pub(super) const STRIDE: usize = 3;
 /// The number that is stored as the deadline of a field without one.
 const NO_DEADLINE: i64 = 0;
 
-/// A listpack of fields, values and deadlines. See the module's comment.
+/// A listpack of a small hash's fields with their values and deadlines. See the module's comment.
 #[derive(Clone)]
 pub(super) struct TimedPack {
     pub(super) pack: Listpack,
@@ -74,7 +74,8 @@ impl TimedPack {
         self.pack.find(self.pack.first()?, field, STRIDE - 1)
     }
 
-    /// Returns the value and the deadline (Unix milliseconds) of the field whose name is at `at`.
+    /// Returns the value and the deadline (Unix milliseconds) of the field whose name is at the
+    /// cursor `at`.
     #[inline]
     pub(super) fn value_and_deadline(&self, at: Cursor) -> Option<(Element<'_>, Option<i64>)> {
         let (value, behind) = self.pack.get_and_next(self.pack.next(at)?)?;

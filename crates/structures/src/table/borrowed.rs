@@ -9,7 +9,7 @@ use super::deadlines::{DueCounts, StoredDeadlines};
 use super::segment::Segment;
 use super::{Place, Table, Thin};
 
-/// A shared borrow of an element in a table.
+/// A shared borrow of an element in a table, for reading.
 pub struct Borrowed<'a, E> {
     element: ManuallyDrop<E>,
     table: PhantomData<&'a E>,
@@ -45,7 +45,7 @@ pub struct Occupied<'a, E: Thin> {
 }
 
 impl<'a, E: Thin> Occupied<'a, E> {
-    /// Returns the place of the element; valid until the table next changes.
+    /// Returns the place of the handle's element in the table; valid until the table next changes.
     #[inline]
     pub fn place(&self) -> Place {
         self.place

@@ -23,7 +23,7 @@ pub(super) const PARTS: u64 = 4;
 pub(super) const MARK: u64 = 8;
 /// The flags of elements that have a deadline of their own or of a part.
 pub(super) const DUE_FLAGS: u64 = DEADLINE | PARTS;
-/// The bits that move with an element from bucket to bucket, besides its tag.
+/// The bits of a word that move with its element from bucket to bucket, besides the tag.
 pub(super) const ELEMENT: u64 = POINTER_MASK | DUE_FLAGS | MARK;
 
 /// A bucket of eight words in one cache line.
@@ -33,7 +33,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Returns a mask with bit `i` set if slot `i` may hold an element of this tag.
+    /// Returns a mask with bit `i` set if slot `i` of the bucket may hold an element of this tag.
     #[inline]
     pub(super) fn matches(&self, tag: u64) -> u32 {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
@@ -95,13 +95,14 @@ impl Bucket {
         self.words.iter().position(|word| word & POINTER_MASK == 0)
     }
 
-    /// Stores an element's word in a slot; keeps the bucket's overflow flag.
+    /// Stores an element's word in a slot of the bucket; keeps the bucket's overflow flag.
     #[inline]
     pub(super) fn put(&mut self, slot: usize, word: u64) {
         self.words[slot] = word | (self.words[slot] & OVERFLOW);
     }
 
-    /// Empties a slot; keeps the bucket's overflow flag. Returns the word without that flag.
+    /// Empties a slot of the bucket; keeps the bucket's overflow flag. Returns the word without
+    /// that flag.
     #[inline]
     pub(super) fn take(&mut self, slot: usize) -> u64 {
         let word = self.words[slot];
@@ -118,7 +119,7 @@ pub(super) fn pointer_of(word: u64) -> NonNull<u8> {
         .expect("callers pass the words of occupied slots")
 }
 
-/// Returns the pointer bits of a word for an element's address.
+/// Returns the pointer bits that a word stores for an element's address.
 #[inline]
 pub(super) fn address_of(raw: NonNull<u8>) -> u64 {
     let address = raw.as_ptr().expose_provenance() as u64;

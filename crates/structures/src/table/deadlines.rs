@@ -29,8 +29,8 @@ impl StoredDeadlines {
     }
 }
 
-/// The number of elements with a deadline of their own, and the number of elements that have parts
-/// with deadlines.
+/// The number of a table's elements with a deadline of their own, and the number of those that have
+/// parts with deadlines.
 #[derive(Clone, Copy, Default)]
 pub(super) struct DueCounts {
     pub(super) own: usize,
@@ -38,7 +38,8 @@ pub(super) struct DueCounts {
 }
 
 impl DueCounts {
-    /// Updates the counts for an element whose flags changed from `had` to `has`.
+    /// Updates the counts of elements with deadlines for an element whose flags changed from `had`
+    /// to `has`.
     #[inline]
     pub(super) fn note(&mut self, had: u64, has: u64) {
         self.own = self.own + usize::from(has & DEADLINE != 0) - usize::from(had & DEADLINE != 0);

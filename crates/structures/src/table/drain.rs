@@ -15,7 +15,7 @@ use crate::prefetch::prefetch_read;
 pub struct Drain<E: Thin> {
     directory: Box<[Segment]>,
     depth: u8,
-    /// The index in the directory of the next segment.
+    /// The index in the directory of the segment that is drained next.
     next_place: usize,
     /// The segment whose elements are returned now, and the index of its next bucket. `None` before
     /// the first segment and after the last.
@@ -46,7 +46,8 @@ impl<E: Thin> Table<E> {
 }
 
 impl<E: Thin> Drain<E> {
-    /// Loads the words of the next bucket. Returns false after the last bucket.
+    /// Loads the words of the next bucket of the drained table. Returns false after the last
+    /// bucket.
     fn advance(&mut self) -> bool {
         loop {
             let Some((segment, bucket)) = self.current.take() else {

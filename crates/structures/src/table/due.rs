@@ -15,7 +15,7 @@ use super::{Table, Thin};
 /// The limits of the work of one step of [`Table::sweep_due`].
 #[derive(Clone, Copy, Debug)]
 pub struct SweepBudget {
-    /// The most segments to check, with or without due elements.
+    /// The most segments of the table to check, with or without due elements.
     pub segments_max: usize,
     /// The most elements and parts to remove. The sweep completes the segment in which it reaches
     /// this number.
@@ -32,7 +32,7 @@ pub trait Sweep<E> {
     fn claims(&mut self, _element: &mut E) -> bool {
         false
     }
-    /// Receives an element whose deadline has passed.
+    /// Receives an element whose deadline has passed and that was removed from the table.
     fn due(&mut self, element: E);
     /// Removes a bounded number of due parts (a hash's fields) from an element that stays in the
     /// table.
@@ -57,7 +57,7 @@ impl<E, F: FnMut(E)> Sweep<E> for F {
 /// The result of removing due parts of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweptParts {
-    /// The number of parts removed.
+    /// The number of due parts (a hash's fields) that were removed from the element.
     pub removed: usize,
     /// True if the element has no parts left; it is then removed from the table.
     pub emptied: bool,
@@ -174,8 +174,8 @@ impl<E: Thin> Table<E> {
 
 /// The result of a sweep of due elements in one segment.
 struct SweptSegment {
-    /// The number of elements and parts removed.
+    /// The number of due elements and parts that were removed from the segment.
     removed: usize,
-    /// True if the segment has nothing left that is due.
+    /// True if nothing in the segment is due any more.
     complete: bool,
 }

@@ -7,24 +7,24 @@ use super::{Table, Thin};
 use crate::alloc::counted_bytes;
 use crate::prefetch::prefetch_read;
 
-/// The address and length of a block: of a segment or of an element.
+/// The address and length of a memory block of a table: that of a segment or of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableBlock {
-    /// The address of the block.
+    /// The address of the memory block.
     pub address: usize,
-    /// The length that the allocator counts, in bytes.
+    /// The length of the memory block that the allocator counts, in bytes.
     pub len_bytes: usize,
 }
 
-/// A visitor of the blocks of a table, see [`Table::relocate_segment`].
+/// A visitor of the memory blocks of a table, which may move them; see [`Table::relocate_segment`].
 pub trait Relocate<E> {
     /// Visits an element, which it may move to other memory but must not change.
     fn element(&mut self, element: &mut E);
     /// Returns true if the table must move `block`, a block of the table itself.
     fn moves(&mut self, block: TableBlock) -> bool;
-    /// Receives the new address and length of a block that was moved.
+    /// Receives the new address and length of a block that the table has moved.
     fn moved(&mut self, block: TableBlock);
-    /// Returns true if this step has done enough. It then ends after the bucket in progress.
+    /// Returns true if this step has moved enough. The step then ends after the bucket in progress.
     fn is_spent(&self) -> bool {
         false
     }
@@ -78,7 +78,7 @@ impl<E: Thin> Table<E> {
         (next < self.directory.len()).then(|| (next as u64) << (POSITION_BITS - u32::from(self.depth)))
     }
 
-    /// Returns the block of the segment whose first directory place is `first`.
+    /// Returns the memory block of the segment whose first directory place is `first`.
     fn block_of(&self, first: usize) -> TableBlock {
         let segment = &self.directory[first];
         let len_bytes = counted_bytes(size_of_val(segment.buckets()));
@@ -86,7 +86,7 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// A test visitor that moves a random half of all blocks.
+/// A visitor of a table's memory blocks for tests that moves a random half of them.
 #[cfg(test)]
 struct MoveHalf<F> {
     draw: u64,
@@ -120,8 +120,8 @@ impl<E, F: FnMut(&E) -> E> Relocate<E> for MoveHalf<F> {
     }
 }
 
-/// Moves a random half of all blocks; elements move by `copy`. Returns the number of visited
-/// elements.
+/// Moves a random half of a table's memory blocks; elements move by `copy`. Returns the number of
+/// visited elements.
 #[cfg(test)]
 pub(super) fn move_half<E: Thin>(table: &mut Table<E>, draw: u64, copy: impl FnMut(&E) -> E) -> usize {
     let mut moving = MoveHalf { draw, elements: 0, copy };

@@ -8,12 +8,12 @@ use crate::prefetch::prefetch_read;
 /// The most elements that a caller can request of one sample.
 pub const SAMPLE_MAX: usize = 64;
 
-/// The elements that a sample is drawn from.
+/// The kind of elements from which a sample of a table is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
-    /// All elements of the table.
+    /// All elements of the table may be drawn.
     All,
-    /// Only elements with a deadline of their own.
+    /// Only elements with a deadline of their own may be drawn.
     Expiring,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Segment {
     pub(super) len: u16,
     /// The number of elements that have a deadline, or parts with deadlines.
     pub(super) deadlines: u16,
-    /// A lower bound of all deadlines in the segment, in seconds (Unix time).
+    /// A lower bound of all deadlines in the segment, in seconds of the clock of the deadlines.
     pub(super) deadline_min_s: u32,
 }
 
@@ -94,7 +94,8 @@ impl Segment {
         unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bucket_count()) }
     }
 
-    /// Frees the segment's block. The caller must not use any copy of the segment afterwards.
+    /// Frees the segment's memory block. The caller must not use any copy of the segment
+    /// afterwards.
     pub(super) fn free(self) {
         // SAFETY: allocated by `allocate` with this layout; the caller forgets the segment.
         unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };
@@ -119,14 +120,14 @@ impl Segment {
         (position << self.depth()) >> TAG_SHIFT
     }
 
-    /// Returns the bucket in which the search for a tag begins.
+    /// Returns the index of the bucket in which the search for a tag begins.
     #[inline]
     pub(super) fn home(self, tag: u64) -> usize {
         (tag as usize * self.bucket_count()) >> 16
     }
 
-    /// Stores a word in its home bucket, or in the next bucket with room. Returns the slot. The
-    /// segment must have room.
+    /// Stores an element's word in its home bucket, or in the next bucket with room. Returns the
+    /// slot. The segment must have room.
     pub(super) fn place(&mut self, word: u64) -> Slot {
         let mut bucket = self.home(word >> TAG_SHIFT);
         let count = self.bucket_count();
@@ -162,8 +163,9 @@ impl Segment {
         None
     }
 
-    /// Closes the gap that a removal left. Elements that overflowed past it move back, and the
-    /// flags of the buckets that they no longer pass are cleared. O(length of the overflow chain).
+    /// Fills the slot that a removal has emptied. Elements that overflowed past it move back, and
+    /// the flags of the buckets that they no longer pass are cleared. O(length of the overflow
+    /// chain).
     pub(super) fn close_gap(&mut self, mut gap: Slot) {
         while self.buckets()[gap.bucket].overflows() {
             let Some(mover) = self.overflowed_past(gap.bucket) else {
@@ -190,7 +192,7 @@ impl Segment {
     }
 }
 
-/// The position of a word in a segment: the bucket's index and the index in the bucket.
+/// The position of a word in a segment: the bucket's index and the slot's index in the bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Slot {
     pub(super) bucket: usize,

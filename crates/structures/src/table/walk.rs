@@ -27,9 +27,9 @@ use crate::prefetch::prefetch_read;
 pub struct WalkPoint(u64);
 
 impl WalkPoint {
-    /// The point before all elements of the table.
+    /// The point of a walk before all elements of the table.
     pub const START: Self = Self(0);
-    /// The point after all elements of the table.
+    /// The point of a walk after all elements of the table.
     pub const END: Self = Self(1 << POINT_BITS);
 
     /// Returns true if the walk has not reached the element at this position yet.
@@ -38,7 +38,7 @@ impl WalkPoint {
         position >> (64 - POINT_BITS) >= self.0
     }
 
-    /// Returns the point as a number that can be stored in an atomic.
+    /// Returns the point of the walk as a number that can be stored in an atomic.
     pub fn to_bits(self) -> u64 {
         self.0
     }
@@ -76,7 +76,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Returns true if the element at `place` is marked. O(1).
+    /// Returns true if the element at `place` has the mark by which a snapshot's walk skips it.
+    /// O(1).
     #[inline]
     pub fn is_marked(&self, place: Place) -> bool {
         self.word(place) & MARK != 0
@@ -147,8 +148,8 @@ impl<E: Thin> Table<E> {
 }
 
 impl<E: Thin> Occupied<'_, E> {
-    /// Claims like [`Table::claim`], but calls `keep` with the element if a copy must be kept for
-    /// the walk. `keep` must not change the deadlines.
+    /// Claims the element for a snapshot's walk like [`Table::claim`], but calls `keep` with it if
+    /// a copy must be kept. `keep` must not change the deadlines.
     pub fn claim_with(&mut self, position: u64, point: WalkPoint, keep: impl FnOnce(&mut E)) {
         if !self.table.claim(self.place, position, point) {
             return;
@@ -192,7 +193,7 @@ mod tests {
     type Hash = fn(&[u8]) -> u64;
     type Twin = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// A table with a walk in progress, with the visited elements and the kept copies.
+    /// A table with a snapshot's walk in progress, with the visited elements and the kept copies.
     struct Walked {
         table: Table<Pair>,
         hash: Hash,

@@ -28,8 +28,8 @@ struct Walk<E> {
     ticket: u32,
     position_of: PositionOf,
     point: WalkPoint,
-    /// Copies of elements in their state at the start of the walk: those that have changed or left
-    /// the table since, and that are not visited yet.
+    /// Copies of elements in their state at the start of the snapshot's walk. These elements have
+    /// changed or left the table since and are not visited yet.
     copied: Vec<E>,
     copied_len_bytes: CopiedBytes,
 }
@@ -63,7 +63,7 @@ impl<E: Thin, X> Deref for WalkedTable<E, X> {
 }
 
 impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
-    /// Copies the table, without a walk in progress. O(n).
+    /// Copies the table, but not a snapshot's walk in progress. O(n).
     fn clone(&self) -> Self {
         let extra = self.extra().cloned();
         let rare = extra.map(|extra| Box::new(Rare { walk: None, extra: Some(extra) }));
@@ -72,25 +72,28 @@ impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
 }
 
 impl<E: Thin, X> WalkedTable<E, X> {
-    /// Borrows the owner's data; `None` if there is none. O(1).
+    /// Borrows the data that the owner stores with the table; `None` if there is none. O(1).
     #[inline]
     pub fn extra(&self) -> Option<&X> {
         self.rare.as_ref()?.extra.as_ref()
     }
 
-    /// Borrows the owner's data mutably; `None` if there is none. O(1).
+    /// Borrows the data that the owner stores with the table mutably; `None` if there is none.
+    /// O(1).
     #[inline]
     pub fn extra_mut(&mut self) -> Option<&mut X> {
         self.rare.as_mut()?.extra.as_mut()
     }
 
-    /// Borrows the owner's data mutably; first stores the result of `extra` if there is none. O(1).
+    /// Borrows the data that the owner stores with the table mutably; first stores the result of
+    /// `extra` if there is none. O(1).
     pub fn extra_or_insert_with(&mut self, extra: impl FnOnce() -> X) -> &mut X {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.extra.get_or_insert_with(extra)
     }
 
-    /// Returns the table. A walk in progress and the owner's data are dropped.
+    /// Converts this to a plain table. A snapshot's walk in progress and the owner's data are
+    /// dropped.
     pub fn into_table(self) -> Table<E> {
         self.table
     }
@@ -100,15 +103,16 @@ impl<E: Thin, X> WalkedTable<E, X> {
         Some((&mut self.table, self.rare.as_mut()?.walk.as_mut()?))
     }
 
-    /// Returns the ticket ([`WalkState::ticket`]) of the snapshot's walk in progress; `None` if
-    /// there is none. O(1).
+    /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the table;
+    /// `None` if there is none. O(1).
     pub fn ticket(&self) -> Option<u32> {
         Some(self.rare.as_ref()?.walk.as_ref()?.ticket)
     }
 }
 
 impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
-    /// Inserts like [`Table::insert`]. A walk in progress does not visit the new element.
+    /// Inserts an element like [`Table::insert`]. A snapshot's walk in progress does not visit the
+    /// new element.
     #[inline]
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
         let place = self.table.insert(position, element, position_of);
@@ -118,16 +122,16 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         place
     }
 
-    /// Removes like [`Table::remove`]. If a walk in progress has not visited the element yet, a
-    /// copy is kept for the walk.
+    /// Removes an element like [`Table::remove`]. If a snapshot's walk in progress has not visited
+    /// it yet, a copy is kept for the walk.
     #[inline]
     pub fn remove(&mut self, place: Place) -> E {
         self.keep(place);
         self.table.remove(place)
     }
 
-    /// Borrows like [`Table::at_mut`]. If a walk in progress has not visited the element yet, a
-    /// copy is kept for the walk first.
+    /// Borrows an element mutably like [`Table::at_mut`]. If a snapshot's walk in progress has not
+    /// visited it yet, a copy is kept for the walk first.
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         self.keep(place);
@@ -151,9 +155,9 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         }
     }
 
-    /// Sweeps like [`Table::sweep_due`], for elements without parts, and calls `due` with each
-    /// removed element. Copies of elements that a walk in progress has not visited yet are kept for
-    /// the walk.
+    /// Removes due elements like [`Table::sweep_due`], for elements without parts, and calls `due`
+    /// with each removed element. Copies of elements that a walk in progress has not visited yet
+    /// are kept for the walk.
     pub fn sweep_due(
         &mut self,
         cursor: u64,
@@ -165,8 +169,8 @@ impl<E: Thin + Clone + MemorySize, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut PreservedSweep { walk, due })
     }
 
-    /// Starts a snapshot's walk of the table's present state, whose elements
-    /// [`WalkedTable::walk_next`] visits. Drops a walk in progress. O(1).
+    /// Starts a snapshot's walk, which reads the table's present state while the table changes;
+    /// [`WalkedTable::walk_next`] visits its elements. Drops a walk in progress. O(1).
     pub fn begin(&mut self, walk_state: WalkState) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.walk = Some(Walk {

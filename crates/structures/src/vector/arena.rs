@@ -6,33 +6,35 @@
 use super::NONE;
 use super::chunks::{Chunks, Freed, PlaceLen};
 
-/// The length up to which a chunk of items fills its block best. A writer beside a search copies
-/// the texts of a chunk one by one.
+/// The length in bytes up to which the number of items of a chunk is chosen so that it fills its
+/// memory block best. A writer beside a search copies the texts of a chunk one by one.
 const ITEMS_LEN_BYTES_MAX: usize = 2 << 10;
-/// The same for rows. A writer changes one row only, so its chunk may be long.
+/// The length in bytes as [`ITEMS_LEN_BYTES_MAX`], for chunks of rows. A writer changes one row
+/// only, so a chunk of rows may be long.
 const ROWS_LEN_BYTES_MAX: usize = 128 << 10;
-/// The same for lists. A writer changes dozens, in different chunks.
+/// The length in bytes as [`ITEMS_LEN_BYTES_MAX`], for chunks of lists. A writer changes dozens of
+/// lists, in different chunks.
 const LISTS_LEN_BYTES_MAX: usize = 8 << 10;
 
-/// A place of [`Items`].
+/// A place of the arena [`Items`]: an item, or free.
 #[derive(Clone, Debug)]
 enum Place<T> {
     Used(T),
-    /// A free place, and the one that was freed before it.
+    /// The place is free; contains the place that was freed before it.
     Free(u32),
 }
 
-/// Single items. Free places are a chain.
+/// An arena of single items in numbered places. The free places are a chain.
 #[derive(Clone, Debug)]
 pub(super) struct Items<T> {
     chunks: Chunks<Place<T>>,
     len: usize,
-    /// The first free place.
+    /// The number of the place that was freed last.
     free: u32,
 }
 
 impl<T: Clone> Items<T> {
-    /// Creates an arena without places.
+    /// Creates an arena of items without places.
     pub(super) fn new() -> Self {
         let place = PlaceLen {
             len_bytes: size_of::<Place<T>>(),
@@ -42,12 +44,12 @@ impl<T: Clone> Items<T> {
         Self { chunks: Chunks::new(place), len: 0, free: NONE }
     }
 
-    /// Returns the number of places.
+    /// Returns the number of places of the arena, free ones included.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the item at `place`, `None` if it is free.
+    /// Returns the item at `place`; `None` if the place is free.
     #[inline]
     pub(super) fn get(&self, place: u32) -> Option<&T> {
         let (chunk, at) = self.chunks.split(place);
@@ -63,7 +65,7 @@ impl<T: Clone> Items<T> {
         &mut self.chunks.get_mut(chunk)[at]
     }
 
-    /// Returns the item at `place`, which must not be free, for writing.
+    /// Borrows the item at `place`, which must not be free, mutably.
     #[inline]
     pub(super) fn get_mut(&mut self, place: u32) -> &mut T {
         match self.place_mut(place) {
@@ -72,8 +74,8 @@ impl<T: Clone> Items<T> {
         }
     }
 
-    /// Puts an item into the place that was freed last, and returns the place. Gives the item back
-    /// if no place is free.
+    /// Puts an item into the place that was freed last, and returns the number of the place.
+    /// Returns the item as an error if no place is free.
     pub(super) fn reuse(&mut self, item: T) -> Result<u32, T> {
         let place = self.free;
         if place == NONE {
@@ -86,7 +88,7 @@ impl<T: Clone> Items<T> {
         Ok(place)
     }
 
-    /// Frees a place and returns its item.
+    /// Frees a place of the arena and returns its item.
     pub(super) fn take(&mut self, place: u32) -> T {
         let freed = Place::Free(self.free);
         match std::mem::replace(self.place_mut(place), freed) {
@@ -98,7 +100,7 @@ impl<T: Clone> Items<T> {
         }
     }
 
-    /// Adds a place with an item, and returns it.
+    /// Adds a place with an item to the arena, and returns the number of the place.
     pub(super) fn push(&mut self, item: T) -> u32 {
         let place = u32::try_from(self.len).expect("the index limits the number of places");
         let (chunk, at) = self.chunks.split(place);
@@ -108,7 +110,7 @@ impl<T: Clone> Items<T> {
         place
     }
 
-    /// Counts the free places of the chain, O(n). For tests.
+    /// Counts the free places of the arena by following their chain, O(n). For tests.
     pub(super) fn free_len(&self) -> usize {
         let mut places = std::iter::successors(Some(self.free), |place| {
             let (chunk, at) = self.chunks.split(*place);
@@ -120,7 +122,7 @@ impl<T: Clone> Items<T> {
         places.by_ref().take_while(|place| *place != NONE).count()
     }
 
-    /// Converts the arena to steps that free it.
+    /// Converts the arena of items to an iterator that frees it in steps.
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send
     where
         T: Send + Sync,
@@ -128,18 +130,18 @@ impl<T: Clone> Items<T> {
         Freed::from(self.chunks)
     }
 
-    /// Returns the memory of the places in bytes. O(n).
+    /// Returns the memory of the arena's places in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
         self.chunks.memory_usage()
     }
 }
 
-/// A cache line.
+/// A cache line of 64 bytes, with its alignment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Rows of bytes of one length. The first row of a chunk begins at a cache line.
+/// An arena of rows of bytes, all of one length. The first row of a chunk begins at a cache line.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
     row_len_bytes: usize,
@@ -147,21 +149,21 @@ pub(super) struct Rows {
     chunks: Chunks<Line>,
 }
 
-/// Returns the bytes of cache lines.
+/// Borrows cache lines as bytes.
 #[inline]
 fn bytes(lines: &[Line]) -> &[u8] {
     // SAFETY: a line is 64 bytes without gaps, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Returns the bytes of cache lines, for writing.
+/// Borrows cache lines as bytes, mutably.
 fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
     // SAFETY: as in `bytes`, and any bytes are a line.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }
 
 impl Rows {
-    /// Creates an arena without rows.
+    /// Creates an arena without rows, for rows of `row_len_bytes` bytes.
     pub(super) fn new(row_len_bytes: usize) -> Self {
         let place = PlaceLen {
             len_bytes: row_len_bytes,
@@ -171,7 +173,7 @@ impl Rows {
         Self { row_len_bytes, len: 0, chunks: Chunks::new(place) }
     }
 
-    /// Adds a row of zeros.
+    /// Adds a row of zeros to the arena, at the next place.
     pub(super) fn push(&mut self) {
         let (chunk, at) = self.chunks.split(self.len as u32);
         let lines = |rows: usize| (rows * self.row_len_bytes).div_ceil(size_of::<Line>());
@@ -180,46 +182,47 @@ impl Rows {
         self.len += 1;
     }
 
-    /// Returns a row.
+    /// Borrows the row at `place`.
     #[inline]
     pub(super) fn get(&self, place: u32) -> &[u8] {
         let (chunk, at) = self.chunks.split(place);
         &bytes(self.chunks.get(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]
     }
 
-    /// Returns a row for writing.
+    /// Borrows the row at `place` mutably.
     pub(super) fn get_mut(&mut self, place: u32) -> &mut [u8] {
         let (chunk, at) = self.chunks.split(place);
         &mut bytes_mut(self.chunks.get_mut(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]
     }
 
-    /// Converts the arena to steps that free it.
+    /// Converts the arena of rows to an iterator that frees it in steps.
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         Freed::from(self.chunks)
     }
 
-    /// Returns the memory of the rows in bytes. O(n).
+    /// Returns the memory of the arena's rows in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
         self.chunks.memory_usage()
     }
 }
 
-/// Lists of links, each a row of one width that [`NONE`] ends.
+/// An arena of lists of links. Each is in a row of one width, and [`NONE`] ends it.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
-    /// The length of a list that is never exceeded.
+    /// The largest number of links that a list can have.
     limit: usize,
-    /// The width of a row, a power of two or the limit. It doubles when a longer list is needed.
+    /// The number of links for which a row has room: a power of two, or the limit. It doubles when
+    /// a longer list is needed.
     width: usize,
     len: usize,
     chunks: Chunks<u32>,
 }
 
-/// The width of the first rows.
+/// The number of links for which the first rows of the arena have room.
 const WIDTH_MIN: usize = 8;
 
 impl Lists {
-    /// Creates an arena without lists.
+    /// Creates an arena without lists, for lists of at most `limit` links.
     pub(super) fn new(limit: usize) -> Self {
         Self::with_width(limit, limit.min(WIDTH_MIN))
     }
@@ -233,7 +236,7 @@ impl Lists {
         Self { limit, width, len: 0, chunks: Chunks::new(place) }
     }
 
-    /// Adds an empty list.
+    /// Adds an empty list to the arena, at the next place.
     pub(super) fn push(&mut self) {
         let (chunk, at) = self.chunks.split(self.len as u32);
         let len = ((at + 1) * self.width, self.chunks.places_of_chunk() * self.width);
@@ -241,14 +244,14 @@ impl Lists {
         self.len += 1;
     }
 
-    /// Returns the row of a list: its links, then [`NONE`].
+    /// Borrows the row of the list at `place`: its links, then [`NONE`].
     #[inline]
     pub(super) fn row(&self, place: u32) -> &[u32] {
         let (chunk, at) = self.chunks.split(place);
         &self.chunks.get(chunk)[at * self.width..][..self.width]
     }
 
-    /// Returns a list.
+    /// Borrows the links of the list at `place`.
     #[inline]
     pub(super) fn get(&self, place: u32) -> &[u32] {
         let row = self.row(place);
@@ -260,7 +263,7 @@ impl Lists {
         &mut self.chunks.get_mut(chunk)[at * self.width..][..self.width]
     }
 
-    /// Adds a link to a list that is shorter than the limit.
+    /// Adds a link to the list at `place`, which must be shorter than the limit.
     pub(super) fn add(&mut self, place: u32, link: u32) {
         let len = self.get(place).len();
         assert!(len < self.limit, "the caller checks the limit of links");
@@ -270,7 +273,7 @@ impl Lists {
         self.row_mut(place)[len] = link;
     }
 
-    /// Removes a link, which the list must have.
+    /// Removes a link from the list at `place`, which must have the link.
     pub(super) fn remove(&mut self, place: u32, link: u32) {
         let len = self.get(place).len();
         let row = self.row_mut(place);
@@ -279,12 +282,12 @@ impl Lists {
         row[len - 1] = NONE;
     }
 
-    /// Empties a list.
+    /// Removes all links from the list at `place`.
     pub(super) fn clear(&mut self, place: u32) {
         self.row_mut(place).fill(NONE);
     }
 
-    /// Doubles the width of all rows. Happens a few times while an index is small.
+    /// Doubles the width of all rows of the arena. Happens a few times while an index is small.
     fn widen(&mut self) {
         let mut wide = Self::with_width(self.limit, (self.width * 2).min(self.limit));
         for place in 0..self.len as u32 {
@@ -294,12 +297,12 @@ impl Lists {
         *self = wide;
     }
 
-    /// Converts the arena to steps that free it.
+    /// Converts the arena of lists to an iterator that frees it in steps.
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         Freed::from(self.chunks)
     }
 
-    /// Returns the memory of the lists in bytes. O(n).
+    /// Returns the memory of the arena's lists in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
         self.chunks.memory_usage()
     }

@@ -1,10 +1,10 @@
-//! The invariants of the index, for tests and fuzzing.
+//! The check of a vector index's invariants, for tests and fuzzing.
 
 use super::{LEVEL_MAX, NONE, VectorIndex};
 use std::collections::HashSet;
 
 impl VectorIndex {
-    /// Checks all invariants, O(n × links²).
+    /// Checks all invariants of the index, O(n × links²).
     ///
     /// # Panics
     /// If one does not hold.
@@ -57,7 +57,8 @@ impl VectorIndex {
         }
     }
 
-    /// Returns the number of elements that a walk over level 0 reaches from the entry.
+    /// Returns the number of elements that can be reached on level 0 from the entry by following
+    /// links.
     #[doc(hidden)]
     pub fn reachable(&self) -> usize {
         let mut seen: HashSet<u32> = (self.entry != NONE).then_some(self.entry).into_iter().collect();

@@ -20,20 +20,20 @@ use std::cmp::Reverse;
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-/// The number of chunks of a branch.
+/// The number of chunks of which a branch has pointers.
 const BRANCH_LEN: usize = 64;
-/// The largest number of items of a chunk.
+/// The largest number of places of a chunk.
 const CHUNK_LEN_MAX: usize = 128;
 /// The number of places up to which a chunk of long places has a limit of its own: with few places,
 /// the header of a chunk would waste the room of one.
 const LONG_PLACES_MAX: usize = 32;
 const LONG_LEN_BYTES_MAX: usize = 1 << 20;
-/// The least number of places of a chunk.
+/// The smallest number of places of a chunk.
 const PLACES_MIN: usize = 2;
-/// The memory of a chunk for its counts.
+/// The memory of a chunk's reference counts, in bytes.
 const HEADER_LEN_BYTES: usize = 16;
 
-/// A divisor from 2 on.
+/// A divisor of 2 or more, for divisions by multiplication.
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
     divisor: u32,
@@ -48,7 +48,7 @@ impl Divisor {
         Self { divisor, reciprocal: u64::MAX / divisor as u64 + 1 }
     }
 
-    /// Returns the quotient and the remainder.
+    /// Returns the quotient and the remainder of `number` divided by this divisor.
     #[inline]
     fn split(self, number: u32) -> (usize, usize) {
         let quotient = ((u128::from(self.reciprocal) * u128::from(number)) >> 64) as u32;
@@ -56,34 +56,35 @@ impl Divisor {
     }
 }
 
-/// The items of one chunk. No item is added or removed.
+/// The items of one chunk, shared by clones. Its length never changes.
 type Chunk<T> = Arc<[T]>;
-/// Up to [`BRANCH_LEN`] chunks.
+/// A branch of the memory: pointers to up to [`BRANCH_LEN`] chunks.
 type Branch<T> = Arc<[Chunk<T>]>;
 
-/// Chunks of items. Each place has the same number of items. A clone is O(1).
+/// Versioned memory: chunks of items, where each place has the same number of items. A clone is
+/// O(1).
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<T> {
     root: Arc<[Branch<T>]>,
-    /// The number of chunks.
+    /// The number of chunks of the memory.
     len: usize,
-    /// The number of places of a chunk.
+    /// The number of places that a chunk has.
     places: Divisor,
 }
 
-/// The memory of the places of one [`Chunks`].
+/// The length and alignment of the places of one [`Chunks`].
 #[derive(Clone, Copy)]
 pub(super) struct PlaceLen {
-    /// The length of one place.
+    /// The length of one place in bytes.
     pub(super) len_bytes: usize,
-    /// The alignment of a chunk's items.
+    /// The alignment of a chunk's items in bytes.
     pub(super) align: usize,
-    /// The length up to which a chunk has as many places as fill its block best.
+    /// The length in bytes up to which a chunk has as many places as fill its memory block best.
     pub(super) chunk_len_bytes_max: usize,
 }
 
 impl PlaceLen {
-    /// Returns the number of places with which a chunk wastes least memory.
+    /// Returns the number of places with which a chunk wastes the least memory.
     fn places_of_chunk(self) -> usize {
         let header = HEADER_LEN_BYTES.next_multiple_of(self.align);
         let memory =
@@ -106,31 +107,31 @@ impl<T: Clone> Chunks<T> {
         Self { root: Arc::default(), len: 0, places }
     }
 
-    /// Returns the numbers of a place's chunk and of the place in it.
+    /// Returns the number of the chunk that has a place, and the number of the place in that chunk.
     #[inline]
     pub(super) fn split(&self, place: u32) -> (usize, usize) {
         self.places.split(place)
     }
 
-    /// Returns the number of places of a chunk.
+    /// Returns the number of places that a chunk has.
     pub(super) fn places_of_chunk(&self) -> usize {
         self.places.divisor as usize
     }
 
-    /// Returns the items of a chunk, `None` if there is no such chunk.
+    /// Borrows the items of a chunk; `None` if there is no such chunk.
     #[inline]
     pub(super) fn find(&self, chunk: usize) -> Option<&[T]> {
         let branch = self.root.get(chunk / BRANCH_LEN)?;
         branch.get(chunk % BRANCH_LEN).map(|chunk| &**chunk)
     }
 
-    /// Returns the items of a chunk.
+    /// Borrows the items of a chunk, which must exist.
     #[inline]
     pub(super) fn get(&self, chunk: usize) -> &[T] {
         &self.root[chunk / BRANCH_LEN][chunk % BRANCH_LEN]
     }
 
-    /// Returns the items of a chunk for writing. Copies them if a clone shares them.
+    /// Borrows the items of a chunk mutably. Copies them first if a clone shares them.
     pub(super) fn get_mut(&mut self, chunk: usize) -> &mut [T] {
         Arc::make_mut(&mut self.branch_mut(chunk / BRANCH_LEN)[chunk % BRANCH_LEN])
     }
@@ -162,7 +163,7 @@ impl<T: Clone> Chunks<T> {
         self.len += 1;
     }
 
-    /// Returns the memory of the chunks in bytes. O(chunks).
+    /// Returns the memory of all chunks in bytes. O(chunks).
     pub(super) fn memory_usage(&self) -> usize {
         fn of<T>(items: &Arc<[T]>) -> usize {
             HEADER_LEN_BYTES.next_multiple_of(align_of::<T>()) + size_of_val(&**items)
@@ -172,12 +173,13 @@ impl<T: Clone> Chunks<T> {
     }
 }
 
-/// The steps that free chunks. Each frees one chunk; those that a clone shares are left to it.
+/// An iterator that frees chunks, one in each step. It leaves chunks that a clone shares to the
+/// clone.
 pub(super) struct Freed<T> {
     root: Arc<[Branch<T>]>,
-    /// The number of chunks that were not visited yet.
+    /// The number of chunks that the iterator has not visited yet.
     left: usize,
-    /// The chunk and the branch that replace freed ones.
+    /// The empty chunk and the empty branch that replace freed ones.
     empty: (Chunk<T>, Branch<T>),
 }
 
@@ -214,7 +216,7 @@ mod tests {
 
     const NUMBERS: PlaceLen = PlaceLen { len_bytes: 8, align: 8, chunk_len_bytes_max: 64 };
 
-    /// Chunks with the numbers from 0 to `len`.
+    /// Returns chunks with the numbers from 0 to `len`, for tests.
     fn numbers(len: u32) -> Chunks<u64> {
         let mut chunks = Chunks::new(NUMBERS);
         for number in 0..len {

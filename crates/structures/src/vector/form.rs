@@ -10,29 +10,30 @@
 use super::kernel::Simd;
 use super::{Quantization, VectorError};
 
-/// The layout of a row.
+/// The layout of a row, which has the stored form of one vector.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     dim: usize,
     quantization: Quantization,
     simd: Simd,
-    /// The length of the values of a row with the zeros after them.
+    /// The length in bytes of a row's values with the zeros after them.
     padded_len_bytes: usize,
 }
 
-/// Returns the similarity for a distance: 1 for the distance 0, 0 for the distance 2.
+/// Returns the similarity of two vectors for their distance: 1 for the distance 0, 0 for the
+/// distance 2.
 pub(super) fn similarity(distance: f32) -> f64 {
     1.0 - f64::from(distance) / 2.0
 }
 
 impl Form {
-    /// Describes rows of `dim` values.
+    /// Returns the layout of rows of `dim` values in this form.
     pub(super) fn new(dim: usize, quantization: Quantization) -> Self {
         let form = Self { dim, quantization, simd: Simd::detect(), padded_len_bytes: 0 };
         Self { padded_len_bytes: form.body_len_bytes().next_multiple_of(16), ..form }
     }
 
-    /// Returns the length of the values of a row, without the zeros after them.
+    /// Returns the length in bytes of the values of a row, without the zeros after them.
     pub(super) fn body_len_bytes(self) -> usize {
         match self.quantization {
             Quantization::F32 => self.dim * 4,
@@ -41,17 +42,17 @@ impl Form {
         }
     }
 
-    /// Returns the length of a row.
+    /// Returns the length of a row in bytes.
     pub(super) fn row_len_bytes(self) -> usize {
         self.padded_len_bytes + if self.quantization == Quantization::Q8 { 4 } else { 0 }
     }
 
-    /// Returns the values of a row without zeros and range.
+    /// Returns the bytes of a row's values, without the zeros and the range after them.
     pub(super) fn body(self, row: &[u8]) -> &[u8] {
         &row[..self.body_len_bytes()]
     }
 
-    /// Returns the range of a row of bytes, `None` for other forms.
+    /// Returns the range (the value of a byte of 127) of a row of bytes; `None` for other forms.
     pub(super) fn range(self, row: &[u8]) -> Option<f32> {
         (self.quantization == Quantization::Q8).then(|| f32_at(row, self.padded_len_bytes))
     }
@@ -70,7 +71,7 @@ impl Form {
         Ok((vector.iter().map(|value| value / norm).collect(), norm))
     }
 
-    /// Writes a normalised vector into a row.
+    /// Writes a normalised vector into a row, in the stored form.
     pub(super) fn encode(self, unit: &[f32], row: &mut [u8]) {
         row.fill(0);
         match self.quantization {
@@ -96,13 +97,13 @@ impl Form {
         }
     }
 
-    /// Returns true if all values of a body are finite.
+    /// Returns true if all values in the bytes of a row are finite.
     pub(super) fn is_finite(self, body: &[u8]) -> bool {
         self.quantization != Quantization::F32
             || body.as_chunks::<4>().0.iter().all(|value| f32::from_le_bytes(*value).is_finite())
     }
 
-    /// Writes values and range of a row from a file. `body` has the length of
+    /// Writes the values and the range that a file stores into a row. `body` has the length of
     /// [`Form::body_len_bytes`].
     pub(super) fn restore(self, body: &[u8], range: f32, row: &mut [u8]) {
         row.fill(0);
@@ -128,7 +129,7 @@ impl Form {
         }
     }
 
-    /// Returns the distance of two rows, from 0 to 2.
+    /// Returns the distance of the vectors in two rows, from 0 to 2.
     #[inline(always)]
     pub(super) fn distance(self, a: &[u8], b: &[u8]) -> f32 {
         let distance = match self.quantization {

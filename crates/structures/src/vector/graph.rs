@@ -14,18 +14,19 @@ use super::near::Near;
 use super::search::{Scratch, Walk, with_scratch};
 use super::{NONE, VectorIndex};
 
-/// The number of candidates for a node that lost its links.
+/// The number of candidates of the search for new links of a node that has lost links.
 const EF_RELINK: usize = 100;
-/// The number of neighbours of a removed node that are paired with each other at once.
+/// The number of neighbours of a removed node that are paired with each other at the same time.
 const PAIRED_MAX: usize = 64;
 
 impl VectorIndex {
-    /// Returns the largest number of links on a level.
+    /// Returns the largest number of links that a node may have on a level.
     pub(super) fn limit(&self, level: usize) -> usize {
         if level == 0 { self.config.m * 2 } else { self.config.m }
     }
 
-    /// Returns the number of links from which on a node may lose one to a newer node.
+    /// Returns the number of links from which on a node on this level may lose a link to a newer
+    /// node.
     fn spare(&self, level: usize) -> usize {
         self.limit(level) / 4 + 1
     }
@@ -39,7 +40,7 @@ impl VectorIndex {
         }
     }
 
-    /// Links two nodes that have room.
+    /// Links two nodes on a level with each other; both have room for a link.
     pub(super) fn add_link(&mut self, level: usize, a: u32, b: u32) {
         for (from, to) in [(a, b), (b, a)] {
             match level {
@@ -54,7 +55,7 @@ impl VectorIndex {
         }
     }
 
-    /// Removes the link of one end.
+    /// Removes the link from one node to another, but not the link in the other direction.
     fn remove_link_of(&mut self, level: usize, from: u32, to: u32) {
         match level {
             0 => self.lists.remove(from, to),
@@ -66,7 +67,7 @@ impl VectorIndex {
         }
     }
 
-    /// Links a node, which has no links, on all its levels.
+    /// Links a new node, which has no links yet, on all its levels.
     pub(super) fn link(&mut self, slot: u32, ef: usize) {
         let level = self.live(slot).level();
         self.level_counts[level] += 1;
@@ -88,8 +89,8 @@ impl VectorIndex {
         }
     }
 
-    /// Links a node on one level to the best of the candidates that a walk from `scratch.found`
-    /// finds.
+    /// Links a node on one level to the best candidates that a walk from the nodes in
+    /// `scratch.found` finds.
     fn link_at(&mut self, level: usize, slot: u32, row: &[u8], ef: usize, scratch: &mut Scratch) {
         self.walk(Walk { row, level, ef: ef.max(1), effort_max: usize::MAX }, scratch, |near| near != slot);
         let chosen = self.choose(&scratch.found, self.config.m);
@@ -103,8 +104,8 @@ impl VectorIndex {
         }
     }
 
-    /// Chooses up to `count` candidates, which are sorted, as links of a node: those in different
-    /// directions, then the closest of the others.
+    /// Chooses up to `count` of the candidates, which are sorted by distance, as links of a node:
+    /// those in different directions, then the closest of the others.
     fn choose(&self, candidates: &[Near], count: usize) -> Vec<Near> {
         let mut chosen: Vec<Near> = Vec::with_capacity(count);
         let mut others = Vec::new();
@@ -122,8 +123,8 @@ impl VectorIndex {
         chosen
     }
 
-    /// Returns true if a link to `near` is not needed beside one to `other`: they are closer to
-    /// each other, or equal.
+    /// Returns true if a node with a link to `other` needs none to `near`: they are closer to each
+    /// other, or equal.
     #[inline]
     fn makes_redundant(&self, other: Near, near: Near) -> bool {
         let (a, b) = (self.rows.get(other.slot()), self.rows.get(near.slot()));
@@ -131,7 +132,7 @@ impl VectorIndex {
         distance < near.distance() || distance == near.distance() && a == b
     }
 
-    /// Links a node with room to `near`, unless that has better links already.
+    /// Links a node that has room on the level to `near`, unless `near` already has better links.
     fn connect(&mut self, level: usize, slot: u32, near: Near) {
         let other = near.slot();
         if self.links_at(level, other).len() == self.limit(level) {
@@ -176,7 +177,7 @@ impl VectorIndex {
         self.add_link(level, slot, other);
     }
 
-    /// Takes a node out of the graph and links its neighbours with each other.
+    /// Removes a node from the graph and links its neighbours with each other.
     pub(super) fn unlink(&mut self, slot: u32) {
         let level = self.live(slot).level();
         self.level_counts[level] -= 1;
@@ -200,8 +201,8 @@ impl VectorIndex {
         }
     }
 
-    /// Finds a node of the highest level left: among the neighbours of the old entry, or else
-    /// among all.
+    /// Finds a node of the highest remaining level as the new entry: among the neighbours of the
+    /// old entry, or else among all.
     fn next_entry(&self, old: u32, neighbours: &[Vec<u32>]) -> u32 {
         let Some(top) = self.level_counts.iter().rposition(|count| *count > 0) else { return NONE };
         let is_top =
@@ -225,7 +226,8 @@ impl VectorIndex {
         }
     }
 
-    /// Gives each node of a group one more link, within the group, the closest pairs first.
+    /// Gives each node of a group one more link to a node of the group, beginning with the closest
+    /// pairs.
     fn pair_group(&mut self, level: usize, group: &[Near]) {
         let mut pairs: Vec<(Near, u32)> = Vec::with_capacity(group.len() * group.len() / 2);
         for (at, a) in group.iter().enumerate() {
@@ -245,7 +247,7 @@ impl VectorIndex {
         }
     }
 
-    /// Searches for links of a node that has too few on a level.
+    /// Searches for new links of a node that has too few links on a level.
     pub(super) fn relink(&mut self, level: usize, slot: u32) {
         with_scratch(|scratch| {
             let row = self.rows.get(slot).to_vec();
@@ -267,7 +269,7 @@ impl VectorIndex {
         });
     }
 
-    /// Takes all nodes out of the graph and links them again, in the order of insertion.
+    /// Removes all links of the graph and links all nodes again, in the order of their insertion.
     pub(super) fn rebuild(&mut self, ef: usize) {
         let slots: Vec<u32> = self.slots().map(|slot| slot.0).collect();
         self.entry = NONE;

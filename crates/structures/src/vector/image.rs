@@ -4,43 +4,46 @@ use super::order::Order;
 use super::{Config, LEVEL_MAX, NONE, Slot, Upper, VectorIndex};
 use std::fmt;
 
-/// The end of the numbers that nodes of files may have. It leaves room for those of later nodes.
+/// The end of the range of numbers (uids) that nodes of files may have. It leaves room for the
+/// numbers of later nodes.
 const UID_END: u64 = 1 << 62;
-/// The part of nodes without links, as a divisor, above which the whole graph is built anew.
+/// The inverse of the fraction of nodes without links above which the whole graph is built anew.
 const LINKLESS_PART: usize = 8;
 
 /// A node as files store it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeImage<'a> {
-    /// The number of the node, unique and not zero.
+    /// The number (uid) of the node, unique and not zero.
     pub uid: u64,
-    /// The name of the element.
+    /// The name of the node's element.
     pub name: &'a [u8],
-    /// The attributes of the element.
+    /// The attributes of the node's element; `None` if it has none.
     pub attributes: Option<&'a [u8]>,
-    /// The stored form of the vector, as [`super::Raw::bytes`].
+    /// The stored form of the node's vector, as [`super::Raw::bytes`].
     pub vector: &'a [u8],
-    /// The norm of the vector before it was normalised.
+    /// The norm of the node's vector before it was normalised.
     pub norm: f32,
-    /// The value of a byte of 127 of [`super::Quantization::Q8`]; other forms do not read it.
+    /// The value that a byte of 127 stands for with [`super::Quantization::Q8`]; other forms do not
+    /// read it.
     pub range: f32,
     /// The uids of the linked nodes, a list for each level, level 0 first. The level of the node
     /// is the number of lists minus one; without lists, the links of all nodes are built anew.
     pub links: Vec<Vec<u64>>,
 }
 
-/// The reasons to reject a node or the whole of an image.
+/// The reasons for which a node from a file, or the index of all nodes, is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageError {
-    /// A vector of another length than the stored form has.
+    /// The vector of a node has another length than the stored form requires.
     VectorLength,
-    /// A norm or range that is infinite or not a number, or a value that cannot be.
+    /// A norm, range or value of a node's vector is infinite, not a number, or impossible in the
+    /// stored form.
     NotFinite,
-    /// A uid that is zero, 2⁶² or more, or that of another node.
+    /// The uid of a node is zero, is 2⁶² or more, or is that of another node.
     Uid,
-    /// A name of an earlier node.
+    /// The name of a node is that of an earlier node.
     Name,
-    /// More nodes than an index holds.
+    /// There are more nodes than an index can hold.
     Full,
 }
 
@@ -57,7 +60,7 @@ impl fmt::Display for ImageError {
 }
 
 impl VectorIndex {
-    /// Returns an element as files store it. O(number of its links).
+    /// Returns an element as files store its node. O(number of its links).
     pub fn image(&self, slot: Slot) -> NodeImage<'_> {
         let raw = self.raw(slot);
         NodeImage {
@@ -75,33 +78,33 @@ impl VectorIndex {
     }
 }
 
-/// The fate of the links of an image.
+/// The treatment of the links of loaded nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Graph {
-    /// All links were valid.
+    /// The links were kept, because all were valid.
     Kept,
-    /// Links were damaged or absent, and were built anew.
+    /// The links were damaged or absent, and were built anew.
     Rebuilt,
 }
 
-/// An index that is being loaded from images of its nodes, in any order.
+/// A vector index that is being loaded from nodes as files store them (images), in any order.
 ///
 /// Memory is proportional to the bytes of the images. Images may be hostile: no input panics.
 #[derive(Debug)]
 pub struct Rebuild {
     index: VectorIndex,
-    /// The number of levels of each node, by its slot.
+    /// The number of levels of each loaded node, by its slot.
     levels: Vec<u8>,
-    /// The number of links of each level of each node.
+    /// The number of links of each level of each loaded node.
     lens: Vec<u32>,
-    /// All links, as uids.
+    /// The links of all loaded nodes, as uids.
     links: Vec<u64>,
-    /// True if some links cannot be valid, so that none are kept.
+    /// True if some links cannot be valid, so that all links are built anew.
     is_damaged: bool,
 }
 
 impl Rebuild {
-    /// Begins to load an index, whose `seed` is as for [`VectorIndex::new`].
+    /// Begins to load an index without nodes. `seed` is used as by [`VectorIndex::new`].
     ///
     /// # Panics
     /// If `config` is not valid.
@@ -110,7 +113,8 @@ impl Rebuild {
         Self { index, levels: Vec::new(), lens: Vec::new(), links: Vec::new(), is_damaged: false }
     }
 
-    /// Adds a node. An error leaves the nodes that were added before it.
+    /// Adds a node as a file stores it to the index. After an error, the nodes that were added
+    /// before stay.
     pub fn push(&mut self, image: &NodeImage<'_>) -> Result<(), ImageError> {
         let index = &mut self.index;
         if image.vector.len() != index.form.body_len_bytes() {
@@ -189,8 +193,8 @@ impl Rebuild {
         Ok((self.index, Graph::Kept))
     }
 
-    /// Writes all links into the nodes, each list in ascending order. `None` if a node does not
-    /// exist.
+    /// Writes the links that were loaded into the nodes, each list in ascending order. Returns
+    /// `None` if a linked node does not exist.
     fn restore_links(&mut self, by_uid: &[(u64, u32)]) -> Option<()> {
         let mut lens = self.lens.iter().map(|len| *len as usize);
         let mut links = self.links.as_slice();
@@ -215,13 +219,14 @@ impl Rebuild {
 }
 
 impl VectorIndex {
-    /// Returns the nodes without links on level 0, if there is more than one node.
+    /// Returns the nodes that have no links on level 0, if there is more than one node.
     fn linkless(&self) -> Vec<u32> {
         let slots = 0..self.nodes.len() as u32;
         slots.filter(|slot| self.len > 1 && self.lists.get(*slot).is_empty()).collect()
     }
 
-    /// Returns true if all links, which are in ascending order, keep the invariants.
+    /// Returns true if all loaded links, which are in ascending order, satisfy the invariants of
+    /// the graph.
     fn has_valid_links(&self) -> bool {
         (0..self.nodes.len() as u32).all(|slot| {
             (0..=self.live(slot).level()).all(|level| {
@@ -235,7 +240,7 @@ impl VectorIndex {
         })
     }
 
-    /// Counts the levels of all nodes and chooses the entry.
+    /// Counts the nodes of each level and chooses the entry of the graph.
     fn enter_levels(&mut self) {
         for slot in 0..self.nodes.len() as u32 {
             let node = self.live(slot);
@@ -248,7 +253,7 @@ impl VectorIndex {
         }
     }
 
-    /// Puts all nodes into the order of `slots`.
+    /// Puts all nodes into the insertion order in which `slots` lists them.
     fn chain_in_order(&mut self, slots: impl Iterator<Item = u32>) {
         (self.first, self.last) = (NONE, NONE);
         for slot in slots {

@@ -13,29 +13,29 @@
 //!
 //! Rejected: `simsimd`, which is C; `pulp` and `wide`, which have no product of bytes.
 
-/// The instructions that this processor has.
+/// The vector instructions of the processor with which distances are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Simd {
-    /// None but those of any processor.
+    /// No vector instructions: only those that every processor has.
     Scalar,
-    /// AVX2, FMA and POPCNT.
+    /// The instructions AVX2, FMA and POPCNT of x86-64.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512 with the extensions BW, VNNI and VPOPCNTDQ.
+    /// The instructions AVX-512 of x86-64 with the extensions BW, VNNI and VPOPCNTDQ.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// NEON.
+    /// The instructions NEON of aarch64.
     #[cfg(target_arch = "aarch64")]
     Neon,
 }
 
 impl Simd {
-    /// Returns the best form for this processor.
+    /// Returns the best vector instructions that this processor has.
     pub(super) fn detect() -> Self {
         *Self::available().last().expect("the scalar form is always there")
     }
 
-    /// Returns all forms that this processor can run, the best one last.
+    /// Returns all sets of instructions that this processor can run, the best one last.
     pub(super) fn available() -> Vec<Self> {
         #[allow(unused_mut, reason = "no other form on some processors")]
         let mut forms = vec![Simd::Scalar];
@@ -93,7 +93,7 @@ impl Simd {
         }
     }
 
-    /// Returns the number of different bits of two rows.
+    /// Returns the number of bits that differ in two rows.
     #[inline]
     pub(super) fn different_bits(self, a: &[u8], b: &[u8]) -> u32 {
         debug_assert!(a.len() == b.len() && a.len().is_multiple_of(16));
@@ -112,7 +112,7 @@ impl Simd {
     }
 }
 
-/// The forms that every processor runs.
+/// The products and differences of rows for every processor.
 mod scalar {
     fn float(bytes: &[u8; 16], lane: usize) -> f32 {
         let at = lane * 4;
@@ -139,7 +139,7 @@ mod scalar {
     }
 }
 
-/// The forms for AVX2, FMA and POPCNT.
+/// The products and differences of rows with AVX2, FMA and POPCNT.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
@@ -220,7 +220,7 @@ mod avx2 {
     }
 }
 
-/// The forms for AVX-512 with BW, VNNI and VPOPCNTDQ.
+/// The products and differences of rows with AVX-512, BW, VNNI and VPOPCNTDQ.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::*;
@@ -232,7 +232,7 @@ mod avx512 {
         unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
     }
 
-    /// Loads fewer than 64 bytes, with zeros after them.
+    /// Loads fewer than 64 bytes into a vector register, with zeros after them.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512vpopcntdq")]
     fn load_rest(bytes: &[u8]) -> __m512i {
@@ -308,7 +308,7 @@ mod avx512 {
     }
 }
 
-/// The distance functions with NEON instructions, for aarch64.
+/// The products and differences of rows with NEON instructions, for aarch64.
 #[cfg(target_arch = "aarch64")]
 mod neon {
     use std::arch::aarch64::*;

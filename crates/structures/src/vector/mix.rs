@@ -1,4 +1,4 @@
-//! Numbers that look random, from numbers.
+//! A function that converts numbers to numbers that look random.
 
 /// Mixes the bits of a number: the finalizer of SplitMix64.
 pub(super) fn mix(number: u64) -> u64 {

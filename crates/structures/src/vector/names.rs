@@ -1,4 +1,4 @@
-//! Names of nodes: buckets of chains, by linear hashing.
+//! The table of the names of a vector index's nodes: buckets of chains, by linear hashing.
 //!
 //! A growing table splits one bucket at each insertion, so no insertion rehashes all names. A
 //! chain goes through the nodes themselves. Memory: 4 bytes per bucket, about one bucket per
@@ -9,18 +9,18 @@ use super::chunks::{Chunks, Freed, PlaceLen};
 use super::{NONE, Node};
 use ahash::RandomState;
 
-/// The length up to which a chunk of buckets fills its block best.
+/// The length in bytes up to which a chunk of buckets fills its memory block best.
 const BUCKETS_LEN_BYTES_MAX: usize = 1 << 10;
 
-/// Returns the node at `slot`, which is in a chain.
+/// Returns the node at `slot`, which is in a chain of the table of names.
 fn node(nodes: &Items<Node>, slot: u32) -> &Node {
     nodes.get(slot).expect("a chain has only nodes")
 }
 
-/// The buckets of all names.
+/// The table of all nodes' names: buckets of chains.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    /// The first nodes of chains.
+    /// The place of the first node of each bucket's chain.
     buckets: Chunks<u32>,
     len: u32,
     state: RandomState,
@@ -38,7 +38,7 @@ impl Names {
         Self { buckets: Chunks::new(place), len: 0, state }
     }
 
-    /// Returns the first node of a bucket.
+    /// Returns the place of the first node in a bucket's chain.
     fn head(&self, bucket: u32) -> u32 {
         let (chunk, at) = self.buckets.split(bucket);
         self.buckets.get(chunk)[at]
@@ -49,8 +49,8 @@ impl Names {
         self.buckets.get_mut(chunk)[at] = slot;
     }
 
-    /// Returns the bucket of a name. The buckets behind the last power of two are halves of
-    /// earlier ones.
+    /// Returns the bucket in which a name belongs. The buckets after the last power of two are
+    /// halves of earlier ones.
     fn bucket(&self, name: &[u8]) -> u32 {
         // 64 bits: the next power of two may be 2³².
         let whole = u64::from(self.len).next_power_of_two();
@@ -58,7 +58,7 @@ impl Names {
         (if bucket < u64::from(self.len) { bucket } else { bucket - whole / 2 }) as u32
     }
 
-    /// Finds the node called `name`.
+    /// Finds the node called `name`; `None` if there is none.
     pub(super) fn find(&self, name: &[u8], nodes: &Items<Node>) -> Option<u32> {
         if self.len == 0 {
             return None;
@@ -74,8 +74,8 @@ impl Names {
         None
     }
 
-    /// Enters the node at `slot`, whose name no other node has. `len` is the number of names with
-    /// it.
+    /// Adds the node at `slot`, whose name no other node has, to the table. `len` is the number of
+    /// names with it.
     pub(super) fn insert(&mut self, slot: u32, len: usize, nodes: &mut Items<Node>) {
         if (self.len as usize) < len {
             self.grow(nodes);
@@ -85,7 +85,7 @@ impl Names {
         self.set_head(bucket, slot);
     }
 
-    /// Removes the node at `slot`.
+    /// Removes the node at `slot` from the table of names.
     pub(super) fn remove(&mut self, slot: u32, nodes: &mut Items<Node>) {
         let after = node(nodes, slot).chain;
         let bucket = self.bucket(node(nodes, slot).name());
@@ -100,7 +100,7 @@ impl Names {
         nodes.get_mut(before).chain = after;
     }
 
-    /// Adds a bucket and moves to it the names of its lower half that belong there.
+    /// Adds a bucket to the table and moves to it the names of its lower half that belong there.
     fn grow(&mut self, nodes: &mut Items<Node>) {
         let added = self.len;
         let (chunk, at) = self.buckets.split(added);
@@ -122,12 +122,12 @@ impl Names {
         }
     }
 
-    /// Converts the table to steps that free it.
+    /// Converts the table of names to an iterator that frees it in steps.
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         Freed::from(self.buckets)
     }
 
-    /// Returns the memory of the buckets in bytes. O(n).
+    /// Returns the memory of the table's buckets in bytes. O(n).
     pub(super) fn memory_usage(&self) -> usize {
         self.buckets.memory_usage()
     }

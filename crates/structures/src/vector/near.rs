@@ -1,7 +1,9 @@
-//! A node with its distance from somewhere, in one word whose order is that of the distance.
+//! A node of a vector index with its distance from some vector, in one word that is ordered by the
+//! distance.
 
-/// A node and its distance, ordered by the distance, then by the slot. Distances are not
-/// negative, so the order of their bits is their order; those that are not a number come last.
+/// A node and its distance from some vector, ordered by the distance, then by the slot. Distances
+/// are not negative, so the order of their bits is their order; those that are not a number come
+/// last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Near(u64);
 

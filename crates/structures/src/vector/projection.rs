@@ -1,16 +1,17 @@
-//! Projection: vectors with fewer dimensions by a fixed matrix, VADD's REDUCE.
+//! The projection of vectors to fewer dimensions by a fixed matrix: the option REDUCE of VADD.
 
 /// A matrix that maps vectors of `from` dimensions to `to` dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Projection {
     from: usize,
-    /// One row of `from` values for each of the `to` dimensions.
+    /// The values of the matrix: one row of `from` values for each of the `to` dimensions.
     matrix: Box<[f32]>,
 }
 
 impl Projection {
-    /// Creates the matrix for two numbers of dimensions: the first rows and columns of a Hadamard
-    /// matrix, scaled. Redis 8.0 has the same one, so a vector becomes the same on a replica.
+    /// Creates the matrix that maps `from` to `to` dimensions: the first rows and columns of a
+    /// Hadamard matrix, scaled. Redis 8.0 has the same one, so a vector becomes the same on a
+    /// replica.
     ///
     /// # Panics
     /// If a number is zero.
@@ -24,29 +25,29 @@ impl Projection {
         Self { from, matrix: rows.collect() }
     }
 
-    /// Takes over a matrix, `to` rows of `from` values. Returns `None` if its length does not
-    /// fit, or a value is not finite.
+    /// Creates a projection from a given matrix, `to` rows of `from` values. Returns `None` if its
+    /// length does not fit, or a value is not finite.
     pub fn from_matrix(from: usize, to: usize, matrix: Box<[f32]>) -> Option<Self> {
         let fits = from > 0 && to > 0 && from.checked_mul(to) == Some(matrix.len());
         (fits && matrix.iter().all(|value| value.is_finite())).then_some(Self { from, matrix })
     }
 
-    /// Returns the number of dimensions of the given vectors.
+    /// Returns the number of dimensions of the vectors to project.
     pub fn from(&self) -> usize {
         self.from
     }
 
-    /// Returns the number of dimensions of the results.
+    /// Returns the number of dimensions of the projected vectors.
     pub fn to(&self) -> usize {
         self.matrix.len() / self.from
     }
 
-    /// Returns the matrix: `to` rows of `from` values.
+    /// Returns the values of the matrix: `to` rows of `from` values.
     pub fn matrix(&self) -> &[f32] {
         &self.matrix
     }
 
-    /// Projects a vector. O(from × to).
+    /// Projects a vector, that is, multiplies it by the matrix. O(from × to).
     ///
     /// # Panics
     /// If the vector has not `from` dimensions.
@@ -58,7 +59,7 @@ impl Projection {
             .collect()
     }
 
-    /// Returns the memory that the matrix owns, in bytes.
+    /// Returns the memory of the matrix in bytes.
     pub fn memory_usage(&self) -> usize {
         size_of_val::<[f32]>(&self.matrix)
     }

@@ -9,7 +9,7 @@ fn config(dim: usize, quantization: Quantization, m: usize) -> Config {
     Config { dim, quantization, m }
 }
 
-/// Vectors from a seed.
+/// A source of pseudo-random vectors for tests, from a seed.
 struct Source(u64);
 
 impl Source {
@@ -26,7 +26,7 @@ impl Source {
         center.iter().map(|value| value + 0.4 * (self.uniform() + self.uniform())).collect()
     }
 
-    /// Vectors around `clusters` centers, or uniform ones for zero clusters.
+    /// Returns vectors around `clusters` centers, or uniformly distributed ones for zero clusters.
     fn vectors(&mut self, count: usize, dim: usize, clusters: usize) -> Vec<Vec<f32>> {
         let centers: Vec<_> = (0..clusters).map(|_| self.vector(dim)).collect();
         let vector =
@@ -43,7 +43,7 @@ fn filled(config: Config, vectors: &[Vec<f32>]) -> VectorIndex {
     index
 }
 
-/// Returns the part of the true ten nearest that a search finds.
+/// Returns the fraction of the true ten nearest elements that a search finds.
 fn recall(index: &VectorIndex, queries: &[Vec<f32>], ef: usize) -> f64 {
     let mut found = 0;
     for query in queries {
@@ -142,7 +142,7 @@ fn filters_search_until_enough_are_accepted_or_the_effort_ends() {
     assert_eq!(index.search(&query, Limits { count: 5000, ..limits }, |_| true).len(), 2000);
 }
 
-/// Values of Redis 8.0.2.
+/// Checks the stored forms and similarities of some vectors against values of Redis 8.0.2.
 #[test]
 fn stored_forms_and_similarities_are_those_of_redis() {
     let close = |a: f32, b: f32| assert!((a - b).abs() < 2e-7 * b.abs().max(1.0), "{a} {b}");
@@ -347,7 +347,7 @@ fn a_copy_is_independent_and_searches_run_side_by_side() {
     assert!(found >= 495, "{found}");
 }
 
-/// Returns everything that a version of an index shows.
+/// Returns everything that callers can read from a version of an index, as text.
 fn shown(index: &VectorIndex, query: &Query) -> Vec<String> {
     let found = index.search(query, Limits { count: 5, ef: 9, effort_max: None }, |_| true);
     let found = found.into_iter().chain(index.scan(query, 4, |_| true));
