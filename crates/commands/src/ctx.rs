@@ -34,7 +34,7 @@ pub struct Ctx<'a> {
     pub on_empty: BlockingMode,
     /// The caller of the command: a client or a script.
     pub origin: Origin,
-    /// The keys that the client may read.
+    /// The keys that access control permits the client to read.
     pub readable: ReadableKeys,
     /// The fieldsets of the client's session (HIMPORT). `None` without a session.
     pub field_sets: Option<&'a FieldSets>,
@@ -166,21 +166,21 @@ bitflags! {
     pub struct EventClass: u32 {
         /// `g`: commands on keys of any type, such as DEL, EXPIRE and RENAME.
         const GENERIC = 1 << 0;
-        /// `$`: commands on strings.
+        /// `$`: the events of commands on strings.
         const STRING = 1 << 1;
-        /// `l`: commands on lists.
+        /// `l`: the events of commands on lists.
         const LIST = 1 << 2;
-        /// `s`: commands on sets.
+        /// `s`: the events of commands on sets.
         const SET = 1 << 3;
-        /// `h`: commands on hashes.
+        /// `h`: the events of commands on hashes.
         const HASH = 1 << 4;
-        /// `z`: commands on sorted sets.
+        /// `z`: the events of commands on sorted sets.
         const ZSET = 1 << 5;
         /// `x`: the event that a key expired.
         const EXPIRED = 1 << 6;
         /// `e`: the event that a key was evicted.
         const EVICTED = 1 << 7;
-        /// `t`: commands on streams.
+        /// `t`: the events of commands on streams.
         const STREAM = 1 << 8;
         /// `n`: the event that a key was created.
         const NEW = 1 << 9;
@@ -196,9 +196,9 @@ pub struct KeyEvent {
     pub class: EventClass,
     /// The name of the keyspace event, such as `set`.
     pub event: &'static str,
-    /// The number of the key's database.
+    /// The number of the database of the event's key.
     pub db: usize,
-    /// The name of the key.
+    /// The name of the event's key.
     pub key: Box<[u8]>,
 }
 
@@ -213,11 +213,11 @@ pub struct Changes {
     pub record: ChangeRecord,
     /// The classes of keyspace events to publish.
     pub wanted_events: EventClass,
-    /// The keyspace events raised so far.
+    /// The keyspace events that commands have raised so far.
     pub events: Vec<KeyEvent>,
     /// The changed keys that may have watchers, blocked or tracking clients.
     pub changed_keys: Vec<ChangedKey>,
-    /// Databases that changed as a whole.
+    /// The databases that changed as a whole, with the kind of change.
     pub db_changes: Vec<DbChange>,
     /// The keys for which the client waits and its timeout, if the command blocks the client;
     /// `None` if the command replied.
@@ -268,11 +268,11 @@ pub enum Audience {
 /// A key that changed, and the clients to notify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
-    /// The number of the key's database.
+    /// The number of the changed key's database.
     pub db: usize,
-    /// The hash of the key.
+    /// The hash of the changed key.
     pub hash: KeyHash,
-    /// The name of the key.
+    /// The name of the changed key.
     pub key: Box<[u8]>,
     /// The clients that are notified of the key's change.
     pub audience: Audience,
@@ -280,7 +280,7 @@ pub struct ChangedKey {
     pub events_before: usize,
 }
 
-/// A removed value that a background thread frees.
+/// A removed value, or a part of one, that a background thread frees.
 pub enum LazyFreed {
     /// A key with its value, which was removed.
     Entry(keyspace::KeyEntry),

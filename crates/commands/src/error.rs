@@ -46,11 +46,11 @@ pub enum CommandError {
     UnknownSubcommand(Vec<u8>, &'static str),
     /// The expiry argument is invalid. Holds the command's name in lower case.
     InvalidExpire(&'static str),
-    /// No database has the given number.
+    /// No database has the number that the command names.
     DbIndexOutOfRange,
     /// The source and the destination of a command are the same.
     SameObject,
-    /// A string would exceed `proto-max-bulk-len`.
+    /// A string would become longer than the option `proto-max-bulk-len` permits.
     StringTooLong,
     /// The byte offset in a string is negative.
     OffsetOutOfRange,

@@ -14,7 +14,7 @@ pub(crate) const FIELD_SETS_BYTES_MAX: u64 = 64 << 20;
 /// The bytes that the name of a fieldset or of a field counts in addition to its text.
 const OVERHEAD_BYTES: u64 = 32;
 
-/// The fieldsets of a client.
+/// The fieldsets (lists of hash fields, HIMPORT) of a client.
 #[derive(Debug, Default)]
 pub struct FieldSets {
     by_name: RefCell<BTreeMap<Box<[u8]>, FieldSet>>,

@@ -115,7 +115,7 @@ impl RandomCount {
 enum Request {
     /// One random element, not in an array; null if the key is missing.
     One,
-    /// An array of random elements.
+    /// An array of random elements, perhaps with their values or scores.
     Many {
         count: RandomCount,
         /// True if the reply holds each element's value or score, too.

@@ -176,7 +176,7 @@ pub struct ChangeRecord {
     /// Otherwise nothing is collected.
     pub is_wanted: bool,
     request: RequestForm,
-    /// The value of [`crate::Changes::changes`] before the command.
+    /// The count of changes ([`crate::Changes::changes`]) before the command.
     changes_before: u64,
     /// The number of fields that the command found expired. If the command changed nothing else,
     /// the request is not recorded.

@@ -10,7 +10,7 @@ use bitflags::bitflags;
 
 use crate::record::forms::{KnownSince, RecordedForm};
 
-/// The record of one command or subcommand.
+/// The record of one command or subcommand in the command table.
 #[derive(Clone, Copy)]
 pub struct Command<H: 'static = crate::Handler> {
     /// The name in upper case; for a subcommand its second word (`LIST` of `CLIENT LIST`).
@@ -25,7 +25,7 @@ pub struct Command<H: 'static = crate::Handler> {
     pub complexity: &'static str,
     /// The number of arguments, the command's name included.
     pub arity: Arity,
-    /// The properties of the command.
+    /// The properties of the command, such as that it may write.
     pub flags: Flags,
     /// The access-control categories of the command except FAST and SLOW, which follow from the
     /// flags.
@@ -42,7 +42,7 @@ pub struct Command<H: 'static = crate::Handler> {
     /// The subcommands of a container command. The container's own `run` replies to an unknown
     /// subcommand.
     pub subcommands: &'static [&'static Command<H>],
-    /// The function that runs the command.
+    /// The function that runs the command, its handler.
     pub run: H,
 }
 
@@ -272,7 +272,7 @@ pub type Change = (&'static str, &'static str);
 /// only: `History::since("1.0.0")`.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// The first version that has the command.
+    /// The first version of the server that has the command.
     pub since: &'static str,
     /// The server whose version [`History::since`] is.
     pub origin: Origin,
@@ -320,10 +320,10 @@ impl History {
     }
 }
 
-/// The deprecation of a command.
+/// The deprecation of a command: its version and the replacement.
 #[derive(Clone, Copy, Debug)]
 pub struct Deprecated {
-    /// The version that deprecated the command.
+    /// The version of the server that deprecated the command.
     pub since: &'static str,
     /// The replacement of the deprecated command, in the words of COMMAND DOCS.
     pub replaced_by: &'static str,
@@ -550,7 +550,7 @@ pub fn category_names(acl: Acl) -> impl Iterator<Item = String> {
 /// keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// The use of the keys by the command.
+    /// The use that the command makes of the keys.
     pub flags: KeyFlags,
     /// The argument at which the search for keys starts.
     pub begin: Begin,
@@ -652,7 +652,7 @@ pub enum Find {
         /// The index of the last key: relative to the start of the search, or to the end of the
         /// arguments if negative.
         last: i8,
-        /// The distance between keys, in arguments.
+        /// The distance from one key to the next, in arguments.
         step: u8,
         /// The divisor of the number of remaining arguments; 0 and 1 have no effect.
         limit: u8,
@@ -663,7 +663,7 @@ pub enum Find {
         keynum: u8,
         /// The index of the first key, relative to the start of the search.
         first: u8,
-        /// The distance between keys, in arguments.
+        /// The distance from one key to the next, in arguments.
         step: u8,
     },
     /// The keys are at positions that only the command's own code can find.
@@ -675,7 +675,7 @@ pub enum Find {
 pub struct Arg {
     /// The name of the argument in the syntax line.
     pub name: &'static str,
-    /// The kind of the argument.
+    /// The kind of the argument, such as integer or key.
     pub kind: ArgKind,
     /// The word before the argument, such as COUNT; `None` if there is no such word.
     pub token: Option<&'static str>,

@@ -26,7 +26,7 @@ use crate::error::CommandError;
 /// The error reply for the client. The engine then drops the reply written so far.
 pub type Walker = fn(&mut WalkCtx<'_>, &Args<'_>) -> Result<Walked, CommandError>;
 
-/// The outcome of one call of a walker.
+/// The outcome of one call of a walker, a command on whole databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
     /// The walker (a command on whole databases) has replied.

@@ -125,10 +125,10 @@ pub enum UnknownCommands {
 /// the last save has failed, or the append-only file cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskErrors {
-    /// The stream ends with [`ApplyError::Unwritable`] before the write.
+    /// The replication stream ends with [`ApplyError::Unwritable`] before the write.
     #[default]
     Refuse,
-    /// Writes are applied, and reported ([`Applied::note_unwritable`]).
+    /// Writes of the replication stream are applied, and reported ([`Applied::note_unwritable`]).
     Ignore,
 }
 

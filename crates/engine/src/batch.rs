@@ -82,11 +82,11 @@ pub struct ConnTurn<V> {
 
 /// The unconsumed input of a connection, to be parsed.
 pub struct Source<'a, V> {
-    /// The state of parsing an incomplete request.
+    /// The state of parsing the connection's incomplete request.
     pub progress: &'a mut Progress,
-    /// The selected database of the client.
+    /// The number of the client's selected database.
     pub db: usize,
-    /// The limits for requests of this connection.
+    /// The limits of the parser for requests of this connection.
     pub limits: Limits,
     /// The driver's identification of the connection, such as its index.
     pub visit: V,

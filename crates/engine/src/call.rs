@@ -50,13 +50,13 @@ pub trait Host {
 pub struct RefusedRequest<'a> {
     /// The client that sent the request.
     pub client: &'a ClientInfo,
-    /// The name of the client's user.
+    /// The name of the user whose rights do not permit the request.
     pub user: &'a [u8],
     /// The command that the client may not run.
     pub registered: &'static Registered,
     /// The arguments of the request.
     pub args: &'a Args<'a>,
-    /// The kind of the refusal.
+    /// The kind of the refusal: by command, key, channel or database.
     pub reason: Reason,
 }
 
@@ -68,7 +68,7 @@ pub struct Call<'a, 'g, 's> {
     pub session: &'a mut Session,
     /// The command's record in the command table.
     pub registered: &'static Registered,
-    /// The destination of the reply.
+    /// The encoder to which the command writes its reply.
     pub reply: Reply<'a>,
     /// The index of the I/O thread that runs the command.
     pub thread: usize,

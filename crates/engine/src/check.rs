@@ -30,7 +30,7 @@ impl Effect {
 pub struct Refused {
     /// The command or, if the request names one, its subcommand.
     pub registered: &'static Registered,
-    /// The error to reply with.
+    /// The error with which the request is refused.
     pub error: CommandError,
 }
 

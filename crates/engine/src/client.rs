@@ -29,7 +29,7 @@ bitflags! {
         const OPTOUT = 1 << 3;
         /// The client receives no invalidations for its own changes.
         const NOLOOP = 1 << 4;
-        /// CLIENT CACHING was called for the next command.
+        /// CLIENT CACHING was called for the client's next command.
         const CACHING = 1 << 5;
         /// The client that receives the redirected invalidations has disconnected.
         const BROKEN = 1 << 6;
@@ -103,7 +103,7 @@ pub struct HeldBytes {
 /// The numbers of a client's commands and bytes, and its last activity.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// The number of commands that the client ran.
+    /// The number of commands that the client has run.
     pub commands: AtomicU64,
     /// The number of bytes received from the client.
     pub input_bytes: AtomicU64,
@@ -140,7 +140,7 @@ pub struct State {
     pub gone: AtomicBool,
     /// True while CLIENT PAUSE postpones the client's requests until it ends.
     pub postponed: AtomicBool,
-    /// True if the client is a monitor (MONITOR).
+    /// True if the client uses MONITOR.
     pub monitoring: AtomicBool,
     /// True if the client is a replica, whose connection has left its I/O thread. Set by
     /// [`Threads::mark_replica`](crate::threads::Threads::mark_replica).
@@ -160,7 +160,7 @@ pub struct ClientInfo {
     pub conn: ConnId,
     /// The file descriptor of the connection, only for display.
     pub fd: i32,
-    /// The address of the client.
+    /// The network address of the client.
     pub peer: Address,
     /// The address of the server's end of the connection.
     pub local: Address,
@@ -197,13 +197,13 @@ pub struct ClientInfo {
 /// The names of a client, its library and its user. No other lock is taken under their lock.
 #[derive(Clone, Debug, Default)]
 pub struct ClientNames {
-    /// The name that CLIENT SETNAME has set.
+    /// The name that the client has set with CLIENT SETNAME.
     pub name: Vec<u8>,
     /// The library name that CLIENT SETINFO LIB-NAME has set.
     pub lib_name: Vec<u8>,
     /// The library version that CLIENT SETINFO LIB-VER has set.
     pub lib_version: Vec<u8>,
-    /// The name of the client's user.
+    /// The name of the user with whose rights the client acts.
     pub user: Vec<u8>,
 }
 

@@ -64,7 +64,7 @@ impl Clients {
         self.last_id.fetch_add(1, Relaxed) + 1
     }
 
-    /// Adds a client to the registry. O(log n).
+    /// Adds a client that has connected to the registry. O(log n).
     pub fn add(&self, info: Arc<ClientInfo>) {
         self.lock().by_id.insert(info.id, info);
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// The clock of the engine. Code that runs requests has the clock as a type parameter, so that a
 /// call of the server's clock is a direct call.
 pub trait Clock: Clone + Send + 'static {
-    /// Reads the monotonic clock.
+    /// Reads the monotonic time from the clock.
     fn now(&self) -> Instant;
 
     /// Returns a reading of the clock, used only as an argument of [`elapsed`](Self::elapsed).
@@ -21,7 +21,7 @@ pub trait Clock: Clone + Send + 'static {
     /// Reads the Unix time from the clock.
     fn unix_time(&self) -> Duration;
 
-    /// Returns the Unix time in milliseconds.
+    /// Returns the Unix time of the clock in milliseconds.
     #[inline]
     fn unix_ms(&self) -> i64 {
         self.unix_time().as_millis() as i64

@@ -121,7 +121,7 @@ pub struct Commit<'s> {
     /// The counts of hits and misses, and the effects of accesses to keys, such as removed expired
     /// keys.
     pub access_results: AccessResults,
-    /// The messages to the client whose command runs.
+    /// The invalidations for the client whose command runs.
     pub own: OwnMessages,
     /// The threads to wake once no shard is locked.
     pub outbox: Outbox,

@@ -154,7 +154,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Runs a transaction command other than EXEC.
+    /// Runs a transaction command other than EXEC, such as MULTI or WATCH.
     fn prepare(&mut self, session: &mut Session, verb: Verb, args: &Args<'_>) -> Result<(), CommandError> {
         match verb {
             Verb::Multi if session.transaction.is_some() => {
@@ -448,7 +448,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         error
     }
 
-    /// Removes all watched keys of the session.
+    /// Removes all keys that the session watches.
     fn unwatch(&self, session: &mut Session) {
         if self.is_inside {
             session.unwatch(&self.shared().watchers, &self.shared().keyspace);

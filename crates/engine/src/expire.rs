@@ -78,7 +78,7 @@ pub struct ActiveExpiry {
     expiring: u64,
 }
 
-/// The results of one slice of active expiry.
+/// The findings of one slice (a short run) of active expiry.
 #[derive(Clone, Copy, Default)]
 struct Found {
     /// The number of elements that active expiry has checked: keys with an expiry, and hashes that

@@ -94,7 +94,7 @@ impl Lookup {
 /// The kinds of lookups (keys, members) that several requests need, to be prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
-    /// The requests need only lookups of keys.
+    /// The requests need only look-ups of keys, not of members.
     Keys,
     /// The requests need lookups of keys, and of members of some of the keys' values.
     Members,

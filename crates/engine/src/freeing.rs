@@ -79,7 +79,7 @@ pub struct FreeQueue {
     awaited: AtomicU64,
 }
 
-/// The value of `awaited` while no client waits.
+/// The value of `awaited` while no client waits for freed values.
 const NO_TICKET: u64 = u64::MAX;
 
 impl Default for FreeQueue {
@@ -202,7 +202,7 @@ impl FreeQueue {
         }
     }
 
-    /// Wakes all threads in [`FreeQueue::wait`].
+    /// Wakes all threads that wait in [`FreeQueue::wait`].
     pub fn wake(&self) {
         self.arrived.notify_all();
     }

@@ -1,4 +1,4 @@
-//! An executor's messages to monitors (`publish::monitor`).
+//! The messages of an executor to clients that use MONITOR (`publish::monitor`).
 
 use commands::Args;
 use commands::table::Flags;

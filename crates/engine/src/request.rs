@@ -9,12 +9,12 @@ use keyspace::{Key, Keyspace, Locked};
 
 use crate::table::{KeyPlan, Registered};
 
-/// A key of a request.
+/// A key of a request, with its hash and the command's access to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
     /// The index of the argument that contains the key.
     pub at: u32,
-    /// The hash of the key.
+    /// The hash of the request's key.
     pub hash: KeyHash,
     /// The kind of access (read, write) of the command to the key.
     pub access: KeyFlags,

@@ -174,7 +174,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 /// The reason for which a client has no right to make a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The client has not authenticated.
+    /// The client has not authenticated, but must.
     Unauthenticated,
     /// The rules of the client's user do not permit the request.
     ByRules(Denial),

@@ -81,7 +81,7 @@ pub struct Executor<'s, C, H> {
     settings_version: u64,
     /// The script engine of this thread; `None` on threads that run no scripts.
     pub scripts: Option<Box<dyn ScriptEngine>>,
-    /// The buffers that the commands of scripts reuse.
+    /// The buffers that the commands of scripts reuse; `None` while a script has them.
     pub(crate) script_buffers: Option<Box<ScriptBuffers>>,
     /// The origin of the running commands: a client, or its script.
     pub(crate) origin: Origin,
@@ -154,7 +154,7 @@ pub struct Caller<'a> {
     pub on_empty: BlockingMode,
     /// The origin of the command: the client, or its script.
     pub origin: Origin,
-    /// The keys that the client may read.
+    /// The keys that access control permits the client to read.
     pub readable: ReadableKeys,
     /// The client, if it tracks the keys that this command reads (client-side caching).
     pub reader: Option<&'a Arc<TrackingClient>>,

@@ -12,7 +12,7 @@ use stdx::ByteQueue;
 use crate::log::target::Targets;
 use crate::scripts::ScriptKind;
 
-/// The script that a request names.
+/// The script that a request names: by text, digest or function name.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// The text of the script itself (EVAL).
@@ -134,7 +134,7 @@ pub struct ScriptCall<'a> {
     pub lua_bytes_max: Option<usize>,
 }
 
-/// The result of a run of a script.
+/// The result of a run of a script: a reply, an error, or that it must run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptEnd {
     /// The script returned a reply, which was appended to the output.
@@ -216,7 +216,7 @@ pub enum NoSuchCall {
 /// The mode that a client has set by SCRIPT DEBUG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debugging {
-    /// Scripts are not debugged.
+    /// Scripts of the client are not debugged.
     Off,
     /// Scripts are debugged, and the changes that they make are discarded (YES).
     Discarding,

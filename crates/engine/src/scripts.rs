@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use commands::CommandError;
 
-/// The kind of a running script.
+/// The kind of a running script: a text, or a function of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKind {
     /// The script is a text (EVAL); SCRIPT KILL ends it.

@@ -67,7 +67,7 @@ pub enum Flow {
 
 /// A client's session: the state that only the client's own thread uses.
 pub struct Session {
-    /// The client's connection on this thread.
+    /// The identification of the client's connection on its thread.
     pub conn: ConnId,
     /// The id of the client, unique in the life of the process.
     pub id: u64,
@@ -84,7 +84,7 @@ pub struct Session {
     /// authentication. There is only one such line per connection, so that a client cannot fill the
     /// disk.
     pub unauthenticated_noted: bool,
-    /// The mode that CLIENT REPLY has set.
+    /// The mode that CLIENT REPLY has set: the replies that the client receives.
     pub reply_mode: ReplyMode,
     /// The state that determines when the client's requests run.
     pub flow: Flow,
@@ -179,7 +179,7 @@ impl Session {
         self.info.db.load(Relaxed) as usize
     }
 
-    /// Returns the protocol of the client's replies.
+    /// Returns the protocol (RESP2 or RESP3) of the client's replies.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.info.protocol()

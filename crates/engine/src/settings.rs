@@ -44,15 +44,15 @@ bitflags! {
     /// The kinds of events that the audit log records.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct AuditEvents: u8 {
-        /// Requests that access control has refused are recorded.
+        /// Requests that access control has refused are recorded in the audit log.
         const DENIED = 1 << 0;
         /// Attempts to log in are recorded, successful or not.
         const AUTH = 1 << 1;
         /// Commands in the ACL categories `admin` and `dangerous` are recorded.
         const ADMIN = 1 << 2;
-        /// Commands that write are recorded.
+        /// Commands that write are recorded in the audit log.
         const WRITE = 1 << 3;
-        /// All commands are recorded.
+        /// All commands are recorded in the audit log.
         const ALL = 1 << 4;
     }
 }
@@ -67,7 +67,7 @@ pub struct AuditFilter {
     pub users: Vec<Vec<u8>>,
 }
 
-/// The options that limit clients.
+/// The options that limit clients: their number, memory, output and idle time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientLimits {
     /// `maxclients`: the most clients that may be connected.
@@ -100,7 +100,7 @@ pub struct ClientLimits {
 /// The configuration options of the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The limits and encoding thresholds of values.
+    /// The limits of the sizes and encodings of values.
     pub limits: ValueLimits,
     /// `acl-pubsub-default`: the channels of new users.
     pub new_channels: NewChannels,
@@ -108,7 +108,7 @@ pub struct Settings {
     pub acl_log_len_max: usize,
     /// `maxmemory`: the limit of used memory, in bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
-    /// The value of `maxmemory-policy`, as a name.
+    /// The name that is the value of the option `maxmemory-policy`.
     pub maxmemory_policy: &'static str,
     /// True if `maxmemory-policy` counts accesses (LFU) instead of recording their times.
     pub lfu: bool,
@@ -124,7 +124,7 @@ pub struct Settings {
     /// `lfu-decay-time`: the time after which the access counter of a key (LFU) decreases, in
     /// minutes.
     pub lfu_decay_minutes: u32,
-    /// `tracking-table-max-keys`: the most keys in the tracking tables.
+    /// The option `tracking-table-max-keys`: the most keys in the tables of client-side caching.
     pub tracking_keys_max: usize,
     /// `turn-budget-us`: the time for which an I/O thread runs requests before it sends replies.
     pub turn_budget: Duration,
@@ -151,7 +151,7 @@ pub struct Settings {
     pub hz: u32,
     /// `notify-keyspace-events`: the keyspace events that are published.
     pub notifications: Notifications,
-    /// The options that limit clients.
+    /// The options that limit clients: their number, memory, output and idle time.
     pub clients: ClientLimits,
     /// The events and users that the audit log records.
     pub audit: AuditFilter,
@@ -254,7 +254,7 @@ impl SharedSettings {
         }
     }
 
-    /// Returns the current settings of the engine.
+    /// Returns the engine's settings as they are now.
     pub fn get(&self) -> Arc<Settings> {
         self.current.read().expect("nothing panics while settings are locked").clone()
     }

@@ -227,14 +227,14 @@ impl ServerState {
 /// The statistics of active expiry, for INFO.
 #[derive(Debug, Default)]
 pub struct ExpiryStats {
-    /// The time that active expiry took, in nanoseconds.
+    /// The time that active expiry has taken, in nanoseconds.
     pub nanos: Counter,
     /// The number of rounds in which active expiry could not visit all shards although more keys
     /// were overdue than is tolerated.
     pub cut_short: Counter,
-    /// The number of keys that active expiry removed.
+    /// The number of expired keys that active expiry has removed.
     pub keys: Counter,
-    /// The number of hash fields that active expiry removed.
+    /// The number of expired hash fields that active expiry has removed.
     pub fields: Counter,
     /// The fraction of keys with an expiry that active expiry found expired: a running mean, in
     /// millionths.
@@ -250,11 +250,11 @@ pub struct UpkeepStats {
     pub compaction: CompactionStats,
 }
 
-/// The parameters to create an engine's shared state.
+/// The parameters with which an engine's shared state is created.
 pub struct Start {
     /// The number of I/O threads.
     pub threads: usize,
-    /// The number of databases.
+    /// The number of databases of the keyspace.
     pub databases: usize,
     /// The joined table of all commands.
     pub table: CommandTable,
@@ -266,7 +266,7 @@ pub struct Start {
     pub now: Instant,
 }
 
-/// The state that all threads share, by `Arc`.
+/// The state that all threads of an engine share, by `Arc`.
 pub struct Shared {
     /// The keyspace with all databases.
     pub keyspace: Keyspace,
@@ -276,7 +276,7 @@ pub struct Shared {
     pub gate: Gate,
     /// The joined table of all commands.
     pub table: CommandTable,
-    /// The users, and the log of refused requests.
+    /// The users of access control, and the log of refused requests.
     pub acl: Acl,
     /// The configuration options of the engine, shared by all threads.
     pub settings: SharedSettings,
@@ -284,9 +284,9 @@ pub struct Shared {
     pub clients: Clients,
     /// The ports of the I/O threads: their counters and inboxes for messages.
     pub threads: Threads,
-    /// The watched keys with their watchers.
+    /// The registry of watched keys with their watchers.
     pub watchers: Watchers,
-    /// The blocked clients by key.
+    /// The registry of blocked clients by key.
     pub blocked: BlockedClients,
     /// The tracking tables, for client-side caching.
     pub tracking: Tracking,
@@ -294,7 +294,7 @@ pub struct Shared {
     pub monitors: Monitors,
     /// The subscribers of channels and patterns, and the threads' inboxes for messages to clients.
     pub pubsub: PubSub,
-    /// The state of CLIENT PAUSE.
+    /// The state of CLIENT PAUSE and of other pauses of clients.
     pub pause: Pause,
     /// The states of the server, set outside the engine, for which requests are refused or
     /// postponed.
@@ -303,11 +303,11 @@ pub struct Shared {
     pub started: Instant,
     /// The logs of slow commands, large requests and large replies.
     pub command_logs: CommandLogs,
-    /// The counters of HOTKEYS.
+    /// The counters of the keys that HOTKEYS shows.
     pub hot_keys: HotKeys,
     /// The latency spikes that the latency monitor has recorded.
     pub latency_events: LatencyEvents,
-    /// The numbers of error replies by code.
+    /// The numbers of error replies by error code.
     pub errors: ErrorCounts,
     /// The statistics of the housekeeper's work (active expiry, compaction), for INFO.
     pub upkeep: UpkeepStats,
@@ -319,7 +319,7 @@ pub struct Shared {
     pub freeing: FreeQueue,
     /// The ordered log of all changes, while it has readers.
     pub log: ChangeLog,
-    /// The running scripts and functions.
+    /// The list of running scripts and functions.
     pub scripts: RunningScripts,
 }
 

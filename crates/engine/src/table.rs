@@ -17,7 +17,7 @@ pub enum Runner {
     Walk(commands::Walker),
     /// A command that controls the session's transaction.
     Transaction(Verb),
-    /// A command that runs a script.
+    /// A command that runs a script or a function.
     Script(ScriptVerb),
     /// A command about the server or the connection, which the engine's host runs.
     Host(HostCommand),
@@ -62,13 +62,13 @@ pub enum ScriptVerb {
 pub enum Verb {
     /// MULTI: begins a transaction.
     Multi,
-    /// EXEC: runs the queued commands.
+    /// EXEC: runs the queued commands of the transaction.
     Exec,
-    /// DISCARD: removes the queued commands.
+    /// DISCARD: removes the queued commands of the transaction.
     Discard,
-    /// WATCH: makes the next EXEC depend on keys.
+    /// WATCH: makes the next EXEC depend on keys that stay unchanged.
     Watch,
-    /// UNWATCH: removes the watched keys.
+    /// UNWATCH: removes the client's watched keys.
     Unwatch,
 }
 
@@ -128,9 +128,9 @@ pub enum Channels {
 /// The databases that a command uses; access control checks the client's right to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Databases {
-    /// The command uses no database.
+    /// The command uses no database, so no right to one is checked.
     None,
-    /// The command uses the selected database.
+    /// The command uses the client's selected database.
     Selected,
     /// The command uses all databases.
     All,
@@ -156,7 +156,7 @@ pub struct Registered {
     pub key_plan: KeyPlan,
     /// The position of the argument with the member that is looked up first, for prefetching.
     pub member_plan: MemberPlan,
-    /// The arguments that name channels, for access control.
+    /// The arguments of the command that name channels, for access control.
     pub channels: Channels,
     /// The databases that the command uses, for access control.
     pub databases: Databases,
@@ -491,7 +491,7 @@ fn member_plan(command: &Command<Runner>) -> MemberPlan {
 /// The number of times that a documented argument occurs in a request of its command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occurs {
-    /// The argument occurs exactly once.
+    /// The argument occurs exactly once in a request.
     Once,
     /// The argument occurs any number of times, including none.
     Unknown,

@@ -223,9 +223,9 @@ impl BlockedKey {
 /// A key that a blocked client's request may write to (BLMOVE's destination).
 #[derive(Clone, PartialEq, Eq)]
 pub struct DestinationKey {
-    /// The hash of the key.
+    /// The hash of the key that may be written.
     pub hash: KeyHash,
-    /// The name of the key.
+    /// The name of the key that may be written.
     pub key: Box<[u8]>,
 }
 
@@ -236,7 +236,7 @@ const EXAMINED_CLIENTS_MAX: usize = 256;
 /// A set of shards that must be locked, with the hash of one key in each.
 struct ShardsToLock {
     hashes: SmallVec<[KeyHash; 16]>,
-    /// The shards in the set, one bit each.
+    /// The shards that must be locked, one bit each.
     shards: [u64; SHARD_COUNT / 64],
 }
 
@@ -434,7 +434,7 @@ impl BlockedClients {
         &self.blocked_clients
     }
 
-    /// Returns the number of keys with blocked clients.
+    /// Returns the number of keys on which clients are blocked.
     pub fn blocking_keys(&self) -> usize {
         self.blocking_keys.load(Relaxed)
     }

@@ -38,9 +38,9 @@ const CUT_CLASS_PER_SHARD_MAX: usize = 64;
 /// A key and its size in the result of a query for the biggest keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigKey {
-    /// The number of the key's database.
+    /// The number of the big key's database.
     pub db: usize,
-    /// The name of the key.
+    /// The name of the big key.
     pub key: Box<[u8]>,
     /// The type, bytes and elements of the key's value.
     pub size: ValueSize,
@@ -49,7 +49,7 @@ pub struct BigKey {
 /// The result of a query for the biggest keys.
 #[derive(Debug, Default)]
 pub struct BigKeys {
-    /// The keys, biggest first.
+    /// The biggest keys found, the biggest one first.
     pub keys: Vec<BigKey>,
     /// True if `keys` are exactly the biggest keys. Otherwise each has at least four fifths of the
     /// size of the key that should be in its place.
@@ -239,7 +239,7 @@ mod tests {
             }
         }
 
-        /// Checks that the index agrees with the sizes of all keys.
+        /// Checks that the index of big keys agrees with the sizes of all keys.
         fn check(&self) {
             for measure in [Measure::Bytes, Measure::Elements] {
                 let size = |big: &BigKey| match measure {

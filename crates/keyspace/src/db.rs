@@ -84,7 +84,7 @@ pub struct Shard {
 /// The state of a shard that only some shards have.
 #[derive(Default)]
 struct RareState {
-    /// The shard's parts of databases 1 and up.
+    /// The shard's parts of the databases with number 1 and higher.
     others: Vec<Db>,
     /// The big keys of each database, up to the last one that had a big key.
     big: Vec<BigIndex>,

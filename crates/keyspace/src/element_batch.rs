@@ -2,7 +2,7 @@
 
 use structures::listpack::element::Element;
 
-/// Strings that follow one another in one buffer.
+/// A sequence of strings that follow one another in one buffer.
 #[derive(Clone, Debug, Default)]
 pub struct ElementBatch {
     bytes: Vec<u8>,
@@ -11,7 +11,7 @@ pub struct ElementBatch {
 }
 
 impl ElementBatch {
-    /// Appends the text of `element`. Amortised O(bytes).
+    /// Appends the text of `element` as the next string. Amortised O(bytes).
     pub fn push(&mut self, element: Element<'_>) {
         element.append_to(&mut self.bytes);
         self.ends.push(self.bytes.len());

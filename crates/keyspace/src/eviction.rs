@@ -27,7 +27,7 @@ use crate::key::{Key, KeyHash, SHARD_COUNT};
 use crate::keyspace::Keyspace;
 use crate::object::KeyEntry;
 
-/// The criterion by which a policy orders keys.
+/// The criterion by which an eviction policy orders keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
     /// Keys are evicted in the order of their last use, the least recently used first.
@@ -96,7 +96,7 @@ pub struct Criteria {
     pub policy: Policy,
     /// The rule of the access clocks (LRU or LFU), with the present time.
     pub access: Access,
-    /// The value of the option `maxmemory-samples`.
+    /// The value of the option `maxmemory-samples`: the number of keys per sample.
     pub samples: usize,
 }
 

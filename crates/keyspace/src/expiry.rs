@@ -5,7 +5,7 @@
 pub enum Expiry {
     /// The key or field has no expiry afterwards.
     Clear,
-    /// The expiry stays unchanged.
+    /// The expiry of the key or field stays unchanged.
     Keep,
     /// The key or field expires at this Unix time in milliseconds.
     At(i64),

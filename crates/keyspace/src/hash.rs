@@ -70,7 +70,7 @@ pub struct HashField<'a> {
 /// A field that a command writes, with its new value.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldWrite<'a> {
-    /// The name of the field to write.
+    /// The name of the field that is written.
     pub name: &'a [u8],
     /// The new value of the field.
     pub value: &'a [u8],

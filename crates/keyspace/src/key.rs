@@ -43,7 +43,7 @@ impl KeyHash {
     }
 }
 
-/// A key's bytes with their hash.
+/// A key's name with its hash, which is computed once.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     /// The bytes of the key's name.

@@ -61,7 +61,7 @@ impl Keyspace {
         &self.hasher
     }
 
-    /// Returns the number of databases.
+    /// Returns the number of databases of the keyspace.
     pub fn db_count(&self) -> usize {
         self.db_count
     }
@@ -543,12 +543,12 @@ pub struct SweepResult {
     /// The keys of the hashes from which expired fields were removed and that still exist. Empty
     /// unless `names_shrunk` is set.
     pub shrunk: Vec<Box<[u8]>>,
-    /// True if the sweep fills `shrunk`.
+    /// True if the sweep adds the keys of hashes that lost fields to `shrunk`.
     pub names_shrunk: bool,
     /// The expired fields that were removed from hashes, in the order of their removal. Empty
     /// unless `names_fields` is set. Includes the last fields of hashes that were then removed.
     pub removed_fields: Vec<SweptFields>,
-    /// True if the sweep fills `removed_fields`.
+    /// True if the sweep adds the names of removed fields to `removed_fields`.
     pub names_fields: bool,
     /// The number of expired fields removed from hashes.
     pub fields: u64,
@@ -685,7 +685,7 @@ pub struct SweepPoint {
 /// A map from the numbers of some shards to values, in ascending order of the numbers. Most
 /// commands have one shard, so a single value needs no vector.
 enum Held<T> {
-    /// The value of one shard.
+    /// A single shard's number with its value.
     One((usize, T)),
     /// The values of any number of shards, including none.
     Many(Vec<(usize, T)>),
@@ -796,7 +796,7 @@ impl Locked<'_> {
         self.0.as_slice().iter().map(|(shard, _)| *shard)
     }
 
-    /// Borrows the locked shards, for one command.
+    /// Borrows the locked shards for the run of one command.
     #[inline(always)]
     pub fn shards_mut(&mut self) -> ShardsMut<'_> {
         match &mut self.0 {
@@ -835,7 +835,7 @@ impl ShardsMut<'_> {
     }
 }
 
-/// A set of several locked shards.
+/// A set of several locked shards, accessed by the number of a shard.
 trait ShardsByNumber {
     /// Borrows a shard mutably by its number, like [`ShardsMut::get_mut`]; `None` if it is not
     /// locked. O(log locked).

@@ -54,18 +54,18 @@ impl ListLimits {
 /// The two ends of a list. Commands call the front LEFT or HEAD, and the back RIGHT or TAIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEnd {
-    /// The end with index 0: the first element.
+    /// The front of the list, the end with index 0: the first element.
     Front,
-    /// The end with index -1: the last element.
+    /// The back of the list, the end with index -1: the last element.
     Back,
 }
 
 /// The order in which several elements popped from the end of a list are pushed (BLMOVEM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushOrder {
-    /// The first element popped is pushed first.
+    /// The element that was popped first is pushed first.
     AsPopped,
-    /// The last element popped is pushed first.
+    /// The element that was popped last is pushed first.
     Reversed,
 }
 
@@ -86,9 +86,9 @@ pub struct PositionQuery<'a> {
     /// The number of the first match to return, from 1. A negative rank counts matches from the
     /// back. The caller rejects 0, which this module treats as -1.
     pub rank: i64,
-    /// The most matches to return; 0 means all.
+    /// The most matches that LPOS returns; 0 means all.
     pub count_max: usize,
-    /// The most elements to compare; 0 means all.
+    /// The most elements that LPOS compares; 0 means all.
     pub compared_max: usize,
 }
 
@@ -174,7 +174,7 @@ impl List {
         }
     }
 
-    /// Returns the number of elements. O(1).
+    /// Returns the number of elements of the list. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         match &self.elements {
@@ -183,7 +183,7 @@ impl List {
         }
     }
 
-    /// Returns true if there are no elements. O(1).
+    /// Returns true if the list has no elements. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         match &self.elements {

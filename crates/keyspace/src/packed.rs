@@ -12,7 +12,7 @@ use std::fmt;
 pub enum PackDefect {
     /// A field without a value, or a member of a sorted set without a score.
     HalfPair,
-    /// The same member or field occurs twice.
+    /// The same member of a set or field of a hash occurs twice.
     Duplicate,
     /// The score of a sorted set's member is not a number.
     Score,

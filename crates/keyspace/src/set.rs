@@ -20,7 +20,7 @@ use crate::one_of::OneOf;
 use crate::packed::PackDefect;
 use crate::sample::{Selection, index_below, sample_table};
 
-/// A set of strings. See the module's comment.
+/// A set of different strings, in one of three encodings. See the module's comment.
 #[derive(Clone)]
 pub struct Set {
     repr: Repr,

@@ -200,9 +200,9 @@ pub type SizeCounts = [[u64; BINS]; SizedType::ALL.len()];
 /// A change of the size mark of one key, to be counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Resize {
-    /// The number of the key's database.
+    /// The number of the database of the key whose size has changed.
     pub db: usize,
-    /// The key's hash.
+    /// The hash of the key whose size has changed.
     pub hash: KeyHash,
     /// The key's size mark before the change; [`SizeMark::NONE`] for a new key.
     pub old: SizeMark,

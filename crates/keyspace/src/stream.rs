@@ -58,7 +58,7 @@ pub struct StreamLimits {
 /// The greatest length in bytes of an entry's strings together, and of a node.
 const STRINGS_LEN_BYTES_MAX: usize = 1 << 30;
 
-/// The reason why an entry cannot be appended.
+/// The reason why an entry cannot be appended to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// The new entry's ID is not above the stream's last one.
@@ -67,7 +67,7 @@ pub enum AppendError {
     TooLarge,
 }
 
-/// The source of a new entry's ID.
+/// The source of the ID of an entry that XADD appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewId {
     /// `*`: the present millisecond with sequence number 0 if that is above the last ID, else the
@@ -79,7 +79,7 @@ pub enum NewId {
     Given(StreamId),
 }
 
-/// The entries that a trim keeps.
+/// The entries of a stream that a trim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The last entries of the stream are kept, up to this number.
@@ -112,7 +112,7 @@ pub enum References {
     Acknowledged,
 }
 
-/// The result of [`Stream::trim`].
+/// The result of [`Stream::trim`]: the removed entries.
 #[derive(Debug, Default)]
 pub struct StreamTrimmed {
     /// The number of entries that the trim removed.
@@ -134,7 +134,7 @@ const ENTRIES_ADDED_MAX: u64 = i64::MAX as u64;
 /// The most nodes that a trim frees itself, which takes some microseconds.
 const FREED_NODES_MAX: usize = 16;
 
-/// A log of entries. See the module's documentation.
+/// A stream: a log of entries with ascending IDs. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     nodes: WalkedRow<Node, StreamRest>,
@@ -174,7 +174,7 @@ pub struct StreamEntry<'a> {
 }
 
 impl Stream {
-    /// Creates an empty stream; allocates nothing.
+    /// Creates a stream without entries; allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -217,7 +217,7 @@ impl Stream {
         self.max_deleted_id
     }
 
-    /// Returns the number of entries ever appended. O(1).
+    /// Returns the number of entries ever appended to the stream. O(1).
     pub fn entries_added(&self) -> u64 {
         self.entries_added
     }

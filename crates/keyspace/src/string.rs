@@ -72,7 +72,7 @@ pub fn encoding_name(entry: &KeyEntry) -> &'static str {
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
-    /// Creates a buffer for one integer.
+    /// Creates an empty buffer for the text of one integer.
     pub fn new() -> Self {
         Self(itoa::Buffer::new())
     }

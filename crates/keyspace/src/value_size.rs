@@ -33,7 +33,7 @@ impl SizedType {
 /// The size of a value, from which a [`SizeMark`](crate::SizeMark) is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueSize {
-    /// The type of the value.
+    /// The type of the value, such as list.
     pub kind: SizedType,
     /// The bytes that the value takes, close to the result of MEMORY USAGE. Tables of members count
     /// with their average fill. The slack of a stream's nodes and the data of its consumer groups

@@ -48,7 +48,7 @@ pub struct VectorSet {
     uid: u64,
     /// The bytes of all names and attributes of elements.
     texts_len_bytes: usize,
-    /// The number of elements with attributes.
+    /// The number of the set's elements that have attributes.
     attributes_count: usize,
 }
 
@@ -96,7 +96,7 @@ impl VectorSet {
         self.uid
     }
 
-    /// Returns the number of elements. O(1).
+    /// Returns the number of elements of the vector set. O(1).
     pub fn len(&self) -> usize {
         self.index.len()
     }

@@ -31,7 +31,7 @@ use crate::value_size::ValueSize;
 /// The reason why a key cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
-    /// The key holds a value of another type.
+    /// The key holds a value of another type than the command accepts.
     WrongType,
     /// The key's shard is not locked, because the command's record does not declare the key. See
     /// the module's comment.
@@ -56,7 +56,7 @@ pub struct AccessResults {
     /// The events that accesses to keys have caused (expired, missed or created keys), in the order
     /// of the accesses.
     pub access_events: Vec<AccessEvent>,
-    /// The deadlines that keys got under [`ExpiredAccess::RemoveOnAccess`].
+    /// The deadlines (expiries) that keys got under [`ExpiredAccess::RemoveOnAccess`].
     pub deadlines: Vec<Deadline>,
     /// True if reads that find no key are recorded as events.
     pub wants_missed: bool,
@@ -78,11 +78,11 @@ pub enum AccessEvent {
     Expired(Expired),
     /// The key was read, and does not exist or has expired.
     Missed(DbKey),
-    /// The key was created.
+    /// A key that did not exist was created.
     Created(DbKey),
 }
 
-/// The deadline of a key.
+/// A key and the deadline (expiry) that it got.
 pub struct Deadline {
     /// The key that has the deadline.
     pub key: DbKey,
@@ -94,13 +94,13 @@ pub struct Deadline {
 pub struct DbKey {
     /// The number of the key's database.
     pub db: usize,
-    /// The name of the key.
+    /// The name of the key, without its database.
     pub key: Box<[u8]>,
 }
 
 /// An expired key that was removed on access.
 pub struct Expired {
-    /// The number of the key's database.
+    /// The number of the removed key's database.
     pub db: usize,
     /// The hash of the removed key.
     pub hash: KeyHash,
@@ -227,12 +227,12 @@ impl<'k> View<'k> {
         self.missed_lock.0
     }
 
-    /// Returns the number of databases.
+    /// Returns the number of databases of the keyspace.
     pub fn db_count(&self) -> usize {
         self.keyspace.db_count()
     }
 
-    /// Returns the number of the selected database.
+    /// Returns the number of the selected database, which the view shows.
     pub fn index(&self) -> usize {
         self.index
     }

@@ -19,12 +19,12 @@ use crate::rdb::{
     Writer, opcode, read_value, write_value,
 };
 
-/// The length of version and checksum, in bytes.
+/// The length of the version and the checksum at the end of a DUMP payload, in bytes.
 const FOOTER_LEN_BYTES: usize = 10;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The reason why a payload is rejected.
+/// The reason why RESTORE rejects a DUMP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadError {
     /// The payload of DUMP is too short, has an unsupported version, or has a wrong checksum.

@@ -129,7 +129,7 @@ pub trait LogFile: Send + Sync {
 /// The error of an append to a file that wrote only a part of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwritten {
-    /// The number of bytes that were appended.
+    /// The number of bytes that were appended before the error.
     pub written_bytes: usize,
     /// The error of the operating system that ended the append.
     pub trouble: FileError,
@@ -269,14 +269,14 @@ pub enum Syncing {
     /// The file is synced at its end, and whenever `len_bytes` bytes were written since the last
     /// sync. So the operating system never has more unwritten bytes than this.
     Every {
-        /// The number of bytes between two syncs.
+        /// The number of written bytes between two syncs of the file.
         len_bytes: usize,
     },
 }
 
 /// The destination of a snapshot that is saved to a file.
 pub struct Target<'f> {
-    /// The folder in which the file is written.
+    /// The folder in which the snapshot's file is written.
     pub folder: &'f dyn Folder,
     /// The name of the file until it is complete.
     pub temporary: String,
@@ -284,7 +284,7 @@ pub struct Target<'f> {
     pub name: String,
     /// The rule for an existing file with the final name.
     pub place: Place<'f>,
-    /// The times at which the file is synced.
+    /// The times at which the file is synced: at its end, or also in between.
     pub syncing: Syncing,
 }
 
@@ -293,7 +293,7 @@ pub struct Target<'f> {
 pub enum Unsaved {
     /// The save was abandoned on request, before its file was complete.
     Cancelled,
-    /// The file could not be written or renamed.
+    /// The file of the snapshot could not be written or renamed.
     Failed(FileError),
 }
 

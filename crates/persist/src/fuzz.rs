@@ -244,7 +244,7 @@ fn entry_of(value: Value) -> KeyEntry {
 mod tests {
     use super::{fuzz_aof, fuzz_dump_payload, fuzz_file, fuzz_manifest};
 
-    /// Checks a case found by fuzzing.
+    /// Checks a case found by fuzzing: a sorted set whose zero score changes its sign.
     #[test]
     fn a_zero_score_may_lose_its_sign() {
         let value = b"\0\x05\x02\0\0\0\0\0\0\0\0\x80\xc2\x06\0\0\xfe\xff\xff\xff\xff\xff\xff\xff\xc2";

@@ -73,7 +73,7 @@ impl ByteSource for &[u8] {
     }
 }
 
-/// The options for reading an RDB file.
+/// The options for reading an RDB file: versions, checksums, unsupported content.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
     /// The versions of the RDB format that are accepted.
@@ -91,7 +91,7 @@ pub struct LoadError {
     pub file_offset: u64,
     /// The key with the error; `None` if it is unknown.
     pub key: Option<Box<[u8]>>,
-    /// The kind of the error.
+    /// The kind of the error in the RDB file.
     pub kind: LoadErrorKind,
 }
 
@@ -181,11 +181,11 @@ pub enum Part {
         /// The value of the AUX field.
         value: Vec<u8>,
     },
-    /// The source text of a library of functions.
+    /// The source text of a library of functions in the RDB file.
     Function(Vec<u8>),
     /// The sizes of the next database in the file: a hint for allocation, which may be wrong.
     DbSize {
-        /// The number of the database.
+        /// The number of the database whose sizes follow.
         db: usize,
         /// The number of keys of the database, as the file states it.
         keys: u64,
@@ -194,7 +194,7 @@ pub enum Part {
     },
     /// Data that a module stores outside the values of keys.
     Module {
-        /// The id of the module's data type.
+        /// The id of the module's type, as the RDB file states it.
         id: ModuleId,
         /// The length of the data in the file, in bytes.
         len_bytes: u64,
@@ -216,7 +216,7 @@ pub enum FileChecksum {
     NotWritten,
     /// The checksum was not compared, because the options say so.
     NotCompared,
-    /// The checksum was compared and is right.
+    /// The checksum of the RDB file was compared with its data and is right.
     Good,
     /// The checksum is wrong: bytes of the file changed after they were written.
     Wrong,
@@ -258,7 +258,7 @@ impl Batch {
 /// The content of an RDB file after its RDB part: commands, if the file is an append-only file with
 /// an RDB preamble.
 pub struct Behind<S> {
-    /// The source of the bytes after `ahead`.
+    /// The source of the file's bytes that follow `ahead`.
     pub source: S,
     /// The bytes after the RDB part that were already read from the source.
     pub ahead: Vec<u8>,
@@ -266,7 +266,7 @@ pub struct Behind<S> {
     pub file_offset: u64,
 }
 
-/// The source of the uncompressed bytes.
+/// The source of the uncompressed bytes of an RDB file: the file itself, or its LZ4 frame.
 enum Input<S> {
     Plain(S),
     Compressed(Box<Frame<S>>),
@@ -823,7 +823,7 @@ fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskip
     }
 }
 
-/// The options for decoding a batch of keys.
+/// The options for decoding a batch of keys from an RDB file.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeOptions<'a> {
     /// The limits and options by which values are checked.

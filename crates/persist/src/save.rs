@@ -55,7 +55,7 @@ const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The format of a saved snapshot.
+/// The format of a saved snapshot: RDB, or commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveFormat {
     /// Redis' RDB format ([`crate::rdb`]).
@@ -72,9 +72,9 @@ bitflags! {
     /// The contents of a saved snapshot: keys, libraries of functions, or both.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Contents: u8 {
-        /// The keys of all databases.
+        /// The keys of all databases are saved.
         const DATA = 1;
-        /// The libraries of functions.
+        /// The libraries of functions are saved.
         const FUNCTIONS = 2;
     }
 }
@@ -83,7 +83,7 @@ bitflags! {
 /// `on_flush` are used.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// The format of the file.
+    /// The format of the saved file: RDB, or commands.
     pub format: SaveFormat,
     /// The contents of the file: keys, libraries of functions, or both.
     pub contents: Contents,
@@ -111,19 +111,19 @@ pub enum Unfit {
     FieldDeadlines {
         /// The number of hashes with fields that expire in the data.
         hashes: usize,
-        /// The number of the requested version.
+        /// The number of the requested version of the RDB format.
         version: u16,
     },
     /// There are vector sets, which servers that read the version do not have.
     VectorSets {
-        /// The number of vector sets.
+        /// The number of vector sets in the data.
         sets: u64,
-        /// The number of the requested version.
+        /// The number of the requested version of the RDB format.
         version: u16,
     },
     /// There are libraries of functions, which the version does not support.
     Functions {
-        /// The number of the requested version.
+        /// The number of the requested version of the RDB format.
         version: u16,
     },
     /// An element of a list is too long for the version of the format.
@@ -193,7 +193,7 @@ pub enum Step {
 pub struct Progress {
     /// The number of keys that the save has written.
     pub keys_done: u64,
-    /// The number of keys when the save began.
+    /// The number of keys in the keyspace when the save began.
     pub keys: u64,
     /// The number of bytes that the save has written.
     pub len_bytes: u64,
@@ -263,7 +263,7 @@ pub struct Walker {
     records_len_bytes: usize,
 }
 
-/// The current work of a save's walker.
+/// The work that a save's walker does at present, such as a part of the keyspace or a big value.
 enum Current {
     Part(Part),
     HandedOver(std::vec::IntoIter<HandedOver>),
@@ -756,9 +756,9 @@ impl Save {
 /// support.
 #[derive(Clone, Copy)]
 struct SpecialKeys {
-    /// The number of hashes with fields that expire.
+    /// The number of hashes with fields that expire, when the save began.
     timed_hashes: usize,
-    /// The number of vector sets.
+    /// The number of vector sets, when the save began.
     vector_sets: u64,
 }
 

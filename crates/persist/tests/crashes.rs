@@ -31,7 +31,7 @@ use testkit::replay::{Player, empty_engine};
 
 /// The number of seeds in CI; each needs about eighty saves.
 const SEEDS: u64 = 20;
-/// The number of databases with keys.
+/// The number of databases in which the tests have keys.
 const DBS: usize = 3;
 const NAME: &str = "dump.rdb";
 /// The process ID in the names of temporary files.

@@ -31,7 +31,7 @@ const MEMORY_FIXED_BYTES: usize = 4 << 20;
 /// and an element of two bytes becomes an entry of a table.
 const MEMORY_PER_BYTE: usize = 100;
 
-/// A pseudo-random generator with a seed (SplitMix64).
+/// A generator of pseudo-random numbers from a seed (SplitMix64).
 struct Rng(u64);
 
 impl Rng {

@@ -68,7 +68,7 @@ pub struct Request {
 /// The reasons for which a FAILOVER command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another failover is in progress.
+    /// Another failover is already in progress.
     InProgress,
     /// The server is a replica, so it cannot hand over to one of its own replicas.
     IsReplica,
@@ -98,7 +98,7 @@ impl Refusal {
     }
 }
 
-/// The state of a server's failover.
+/// The state of a server's failover: none, waiting for a replica, or in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     /// No failover is in progress.

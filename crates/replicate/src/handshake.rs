@@ -39,7 +39,7 @@ pub struct Handshake {
     /// The address at which other servers can reach the replica; empty if it is that of the
     /// connection.
     pub ip_address: Vec<u8>,
-    /// The capabilities of the replica.
+    /// The capabilities that the replica has announced.
     pub capabilities: Capabilities,
     /// The version of the replica's server; `None` if it is not announced.
     pub version: Option<Version>,
@@ -49,7 +49,7 @@ pub struct Handshake {
     pub contents: SnapshotContents,
 }
 
-/// The purpose for which a replica has connected.
+/// The purpose for which a replica has connected: to follow, or for a snapshot only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// The replica receives a snapshot if necessary, and then the replication stream.
@@ -85,7 +85,7 @@ pub enum HandshakeError {
     NotASwitch,
     /// The address that the replica announces is too long.
     AddressTooLong {
-        /// The length of the announced address in bytes.
+        /// The length of the address that the replica announces, in bytes.
         len_bytes: usize,
     },
     /// The value of `rdb-filter-only` contains this word, which is not known.

@@ -54,7 +54,7 @@ impl fmt::Debug for ReplId {
 /// which the present one continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
-    /// The replication ID of the present history.
+    /// The replication ID of the server's present history.
     pub id: ReplId,
     /// The replication ID of the previous history, and the offset at which the present one began.
     /// `None` if the present history continues no other.

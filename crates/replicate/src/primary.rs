@@ -346,7 +346,7 @@ impl Primary {
         self.replicas.iter().map(|(&client, replica)| (client, replica))
     }
 
-    /// Returns true if no replica is connected.
+    /// Returns true if no replica is connected to this server.
     pub fn has_no_replicas(&self) -> bool {
         self.replicas.is_empty()
     }

@@ -59,7 +59,7 @@ pub struct Replica {
     pub dialect: Dialect,
     /// The address of the replica's connection, without the port.
     pub peer_ip: String,
-    /// The phase of the replica's synchronisation.
+    /// The phase of the replica's synchronisation, such as waiting for a snapshot.
     pub phase: Phase,
     /// The offset of the next byte of the replication stream to send to the replica. Not meaningful
     /// while the replica waits for a snapshot.

@@ -76,7 +76,7 @@ pub enum View<'a, V> {
     Bytes(&'a [u8]),
     /// A string that is the decimal text of this number.
     Int(i64),
-    /// Any other value, as an object.
+    /// A value of any other type, as an object.
     Object(&'a V),
 }
 
@@ -555,7 +555,7 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Returns the address of the entry's block.
+    /// Returns the address of the entry's memory block.
     #[inline]
     pub fn address(&self) -> usize {
         self.block.addr().get()

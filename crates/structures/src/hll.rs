@@ -119,7 +119,7 @@ impl Observation {
     }
 }
 
-/// A HyperLogLog borrowed for reading.
+/// A HyperLogLog whose bytes are borrowed for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Hll<'a> {
     bytes: &'a [u8],
@@ -257,7 +257,7 @@ impl Default for Registers {
     }
 }
 
-/// A HyperLogLog borrowed for changes.
+/// A HyperLogLog whose bytes are borrowed for changes.
 #[derive(Debug)]
 pub struct HllMut<'a> {
     bytes: &'a mut Vec<u8>,

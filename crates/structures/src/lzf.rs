@@ -14,7 +14,7 @@
 
 /// The greatest number of bytes to which one compressed byte can expand.
 const EXPANSION_MAX: u64 = 88;
-/// The most literal bytes after one control byte.
+/// The most literal bytes after one control byte of LZF.
 const LITERALS_MAX: usize = 32;
 /// The length in bytes of the longest repetition that one back reference stands for.
 const MATCH_LEN_MAX: usize = 264;

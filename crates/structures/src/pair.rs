@@ -158,14 +158,14 @@ impl Pair {
         unsafe { self.block.bytes(shape.value_at(), shape.value_len) }
     }
 
-    /// Borrows the name of the field. O(1).
+    /// Borrows the name of the pair's field. O(1).
     #[inline]
     pub fn field(&self) -> &[u8] {
         // SAFETY: the borrow of `self` keeps the pair unchanged.
         unsafe { self.field_for() }
     }
 
-    /// Borrows the value of the field. O(1).
+    /// Borrows the value of the pair's field. O(1).
     #[inline]
     pub fn value(&self) -> &[u8] {
         // SAFETY: the borrow of `self` keeps the pair unchanged.

@@ -862,7 +862,7 @@ mod tests {
         (tree, twin)
     }
 
-    /// Returns numbers in an order without pattern.
+    /// Returns numbers in an order without pattern, for tests.
     fn scattered(n: u64) -> impl Iterator<Item = u64> {
         (0..n).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20)
     }

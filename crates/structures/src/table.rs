@@ -292,7 +292,7 @@ impl<E: Thin> Table<E> {
         word
     }
 
-    /// Borrows the element at `place`. O(1).
+    /// Borrows the element at `place` for reading. O(1).
     #[inline]
     pub fn at(&self, place: Place) -> Borrowed<'_, E> {
         Borrowed::new(self.word(place))

@@ -253,7 +253,7 @@ pub struct VectorIndex {
     /// The first and the last node in the order of insertion.
     first: u32,
     last: u32,
-    /// A node of the highest level.
+    /// The entry of the graph, a node of the highest level, where searches begin.
     entry: u32,
     /// The number of nodes by their highest level, from 0.
     level_counts: [usize; LEVEL_MAX + 1],
@@ -428,7 +428,7 @@ impl VectorIndex {
         }
     }
 
-    /// Prepares `vector` for searches. Errors as for [`VectorIndex::insert`].
+    /// Prepares `vector` for searches in this index. Errors as for [`VectorIndex::insert`].
     pub fn query(&self, vector: &[f32]) -> Result<Query, VectorError> {
         let (unit, _) = self.form.normalise(vector)?;
         let mut row = vec![0; self.form.row_len_bytes()].into_boxed_slice();

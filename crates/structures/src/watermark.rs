@@ -32,7 +32,7 @@ impl Watermark {
         Self { value: AtomicU64::new(value), awaited }
     }
 
-    /// Returns the present value of the number. O(1).
+    /// Returns the present value of the rising number. O(1).
     #[inline]
     pub fn get(&self) -> u64 {
         // Acquire: work that was done before the value was set is visible.

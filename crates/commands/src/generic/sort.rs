@@ -199,7 +199,7 @@ fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
     });
 }
 
-/// The weight by which SORT orders an element.
+/// The weight by which SORT orders an element: a number or a text.
 enum Weight {
     Score(f64),
     /// The range in the arena of the text to compare; `None` if the pattern finds no value.

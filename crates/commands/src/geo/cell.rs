@@ -18,7 +18,7 @@ use std::ops::Range;
 /// The number of steps of a member's cell: how often longitude and latitude are halved.
 pub(super) const STEP_MAX: u32 = 26;
 
-/// The longitudes that can be stored, in degrees.
+/// The longitudes that places may have, in degrees.
 pub(super) const LONGITUDES: Span = Span { min: -180.0, max: 180.0 };
 
 /// The latitudes that can be stored, in degrees: the latitudes of a square Mercator map.
@@ -109,7 +109,7 @@ impl Cell {
         Self { bits: to_u64(score), step: STEP_MAX }
     }
 
-    /// Returns the rectangle that the cell covers.
+    /// Returns the rectangle on the map that the cell covers.
     pub(super) fn area(self) -> Area {
         Area {
             longitude: LONGITUDES.part(deinterleave(self.bits >> 1), self.step),

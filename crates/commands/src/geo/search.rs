@@ -58,7 +58,7 @@ struct Request<'a> {
     unit_m: f64,
     /// The comparison that orders the distances; `None` if the request asks for no order.
     order: Option<fn(f64, f64) -> Ordering>,
-    /// The number of requested results; 0 for all.
+    /// The number of members that the search should return; 0 for all.
     count: usize,
     /// True if any `count` results are enough, not only the nearest.
     any: bool,

@@ -10,7 +10,7 @@ use super::cell::{Area, Cell, Point, STEP_MAX, Span};
 /// The earth's quadratic mean radius in metres, as Redis uses it.
 const EARTH_RADIUS_M: f64 = 6_372_797.560856;
 
-/// Half of the Mercator map's width, in metres.
+/// Half of the width of the map (Mercator projection) in metres.
 const MERCATOR_MAX_M: f64 = 20_037_726.37;
 
 const DEGREE: f64 = std::f64::consts::PI / 180.0;
@@ -183,7 +183,7 @@ impl Shape {
     }
 }
 
-/// Returns the smallest rectangle that contains all `points`.
+/// Returns the smallest rectangle on the map that contains all `points`.
 fn around(points: &[Point]) -> Area {
     let span = |degrees: &dyn Fn(&Point) -> f64| Span {
         min: points.iter().map(degrees).fold(f64::INFINITY, f64::min),

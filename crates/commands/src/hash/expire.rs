@@ -155,9 +155,9 @@ impl Time {
 #[derive(Clone, Copy)]
 enum Condition {
     None,
-    /// NX: the field has no expiry.
+    /// NX: the expiry is set if the field has none.
     Without,
-    /// XX: the field has an expiry.
+    /// XX: the expiry is set if the field has one.
     With,
     /// GT: the new expiry is later than the present one.
     Later,

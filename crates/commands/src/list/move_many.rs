@@ -109,7 +109,7 @@ struct MoveMany {
     to: ListEnd,
     /// The least number of elements to move; with fewer, nothing is moved.
     count_min: usize,
-    /// The most elements to move.
+    /// The most elements that LMOVEM moves.
     count_max: usize,
     order: PushOrder,
 }

@@ -61,7 +61,7 @@ fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
     rebuilt
 }
 
-/// Returns the union of the sets at `keys`.
+/// Returns the union of the sets at `keys` as a new set.
 fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let limits = set_limits(ctx);
     let mut union = Set::new();
@@ -144,7 +144,7 @@ fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<
     members
 }
 
-/// Writes the members of `set` as the reply.
+/// Writes the members of `set` as the reply of the command.
 fn reply_with(ctx: &mut Ctx<'_>, set: &Set) {
     ctx.reply.set(set.len());
     set.iter().for_each(|member| bulk(&mut ctx.reply, member));

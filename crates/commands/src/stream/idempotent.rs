@@ -142,7 +142,7 @@ fn xidmprecord(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 /// The error for an empty name of a producer.
 const NO_PRODUCER: &str = "ERR IDMP requires a non-empty producer ID";
-/// The error for an empty idempotent ID.
+/// The error for an idempotent ID without bytes.
 const NO_IID: &str = "ERR IDMP requires a non-empty idempotent ID";
 
 /// Returns the present time in Unix milliseconds.

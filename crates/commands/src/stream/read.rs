@@ -329,7 +329,7 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 enum Wanted {
     /// `>`: entries that were not yet delivered to the consumer group.
     New,
-    /// The consumer's pending entries above an ID.
+    /// The entries above this ID that are pending for the consumer.
     PendingAfter(StreamId),
 }
 

@@ -16,7 +16,7 @@ use crate::error::CommandError;
 use crate::record::forms::RecordedForm;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// The number of hexadecimal digits of a digest.
+/// The number of hexadecimal digits of a string's digest.
 const DIGEST_LEN: usize = 16;
 
 /// Returns true if `condition` (IFEQ or another) holds for the value at `key`.

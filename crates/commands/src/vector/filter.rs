@@ -48,7 +48,7 @@ enum Step<'e> {
     Number(f64),
     Text(&'e [u8]),
     Field(&'e [u8]),
-    /// The range of a list in [`Filter::literals`].
+    /// A list of the expression, as a range in [`Filter::literals`].
     List(usize, usize),
     Apply(Operator),
 }
@@ -230,7 +230,7 @@ enum Defect {
     Operands,
 }
 
-/// The state of [`Filter::parse`].
+/// The state of the parser of a filter expression ([`Filter::parse`]).
 struct Parser<'e> {
     filter: Filter<'e>,
     /// The operators and opening brackets whose operands are not complete, innermost last.
@@ -401,7 +401,7 @@ enum Token<'e> {
     Operand(Step<'e>),
     /// The word `null`. As in Redis, it is no value: an operator lacks this operand.
     Null,
-    /// An operator or a bracket.
+    /// A token that is an operator or a bracket.
     Word(Word),
 }
 

@@ -8,11 +8,11 @@ use crate::error::CommandError;
 /// The error for a vector in a request that cannot be read.
 pub const INVALID_VECTOR: CommandError = CommandError::Line("ERR invalid vector specification");
 
-/// A vector in a request.
+/// The vector that a VADD or VSIM request contains.
 pub struct InputVector {
     /// The values of the vector, at least one and at most [`DIM_MAX`].
     pub values: Vec<f32>,
-    /// The index of the argument after the vector.
+    /// The index of the request's argument after the vector.
     pub next: usize,
 }
 

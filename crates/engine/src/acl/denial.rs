@@ -58,7 +58,7 @@ pub enum Context {
     /// The request was part of a transaction: it was refused when it was queued, or when EXEC ran
     /// it.
     Multi,
-    /// The request was called by a script.
+    /// The request came from a script.
     Script,
 }
 

@@ -61,7 +61,7 @@ impl Identity {
         Self { user, version: 0, free_at: 0, origin: Origin::Internal, must_authenticate: false }
     }
 
-    /// Changes the session's user to `user`.
+    /// Makes `user` the session's user, which has authenticated.
     pub fn authenticate(&mut self, user: Arc<User>, users: &Users) {
         (self.user, self.origin) = (user, Origin::Authenticated);
         self.refresh(users);

@@ -13,10 +13,10 @@ const COMPARED_MAX: usize = 10;
 /// bytes; the rest is cut off.
 const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
 
-/// A refused request or a failed authentication.
+/// A refused request or a failed authentication, as ACL LOG stores it.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// The kind of the refusal.
+    /// The kind of the refusal: by command, key, channel, database or login.
     pub reason: Reason,
     /// The origin of the refused request: a client, a transaction or a script.
     pub context: Context,
@@ -40,7 +40,7 @@ pub struct LogEntry {
     pub id: u64,
     /// The time of the first refusal, in Unix milliseconds.
     pub created_ms: i64,
-    /// The last of the equal refusals.
+    /// The data of the last of the equal refusals.
     pub last: Refusal,
 }
 

@@ -58,7 +58,7 @@ enum Rest {
     End,
     /// The rest is one or more stars, which match anything.
     Any,
-    /// The rest is any other glob.
+    /// The rest is any other glob, which needs [`glob_match`].
     Glob,
 }
 

@@ -368,7 +368,7 @@ fn parse_databases(list: &[u8]) -> Result<Vec<u32>, RuleError> {
     list.split(|&byte| byte == b',').map(parse).collect()
 }
 
-/// Parses an integer, which may have leading zeros.
+/// Parses an integer in a rule, which may have leading zeros.
 fn parse_digits(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),

@@ -22,7 +22,7 @@ pub struct AclRequest<'a> {
     pub db: usize,
 }
 
-/// The bit of read access to a key.
+/// The bit of the right to read a key.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
 /// The bits of both kinds of access to a key, read and write.
@@ -72,7 +72,7 @@ struct KeyPattern {
     pattern: Pattern,
 }
 
-/// The databases that a selector permits.
+/// The databases that a selector permits: all, or a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Permitted {
     All,
@@ -127,7 +127,7 @@ impl Selector {
         }
     }
 
-    /// Creates a selector that permits everything.
+    /// Creates a selector that permits every command, key, channel and database.
     pub(super) fn everything() -> Self {
         let mut all = Self::new();
         all.set_all_commands(Permit::Yes);
@@ -142,7 +142,7 @@ impl Selector {
     }
 }
 
-/// The methods that change a selector.
+/// The methods of a selector that change it.
 impl Selector {
     pub(super) fn set_all_commands(&mut self, permit: Permit) {
         self.all_commands = permit == Permit::Yes;
@@ -259,7 +259,7 @@ impl Selector {
     }
 }
 
-/// The methods that check a request.
+/// The methods of a selector that check a request.
 impl Selector {
     /// Checks that this selector permits a request: first the database, then the command, its keys
     /// and its channels.
@@ -349,7 +349,7 @@ impl Selector {
         places.find(|&at| !permits(self, args.get(at))).map_or(Ok(()), |at| Err(Denial::Channel(at)))
     }
 
-    /// Returns true if this selector permits a channel.
+    /// Returns true if this selector permits the channel `name`.
     pub(super) fn permits_channel(&self, name: &[u8]) -> bool {
         let name = Name::new(name);
         self.all_channels || self.channels.iter().any(|known| known.matches(name))
@@ -401,7 +401,7 @@ fn wanted_access(flags: KeyFlags) -> u8 {
     (if reads { READ } else { 0 }) | (if writes { WRITE } else { 0 })
 }
 
-/// The methods that format a selector.
+/// The methods of a selector that format it as text.
 impl Selector {
     /// Formats the selector's rules about commands, as ACL LIST shows them.
     pub fn command_text(&self) -> Vec<u8> {

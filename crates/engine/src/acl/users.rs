@@ -66,7 +66,7 @@ impl Users {
         self.closings.load(Relaxed)
     }
 
-    /// Returns the user called `name`. O(log users).
+    /// Returns the user called `name`; `None` if there is none. O(log users).
     pub fn get(&self, name: &[u8]) -> Option<Arc<User>> {
         self.read().get(name).cloned()
     }
@@ -83,7 +83,7 @@ impl Users {
         (users.get(name).cloned(), Arc::clone(&users[DEFAULT_USER]), self.version())
     }
 
-    /// Returns all users, by name. O(users).
+    /// Returns all users, sorted by name. O(users).
     pub fn all(&self) -> Vec<Arc<User>> {
         self.read().values().cloned().collect()
     }

@@ -25,7 +25,7 @@ const KEPT_MARKS_MAX: usize = 1 << 13;
 /// command that the merger wrote. It begins at the end of the piece before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The end of the piece in [`LogBatch::text`].
+    /// The end in [`LogBatch::text`] of the piece of the change log's stream.
     pub end: TextEnd,
     /// The log position of the unit (a command or transaction) to which the piece belongs. The
     /// pieces of one unit are consecutive and in one batch.

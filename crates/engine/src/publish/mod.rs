@@ -15,7 +15,7 @@ pub mod send;
 /// too, and the Sentinel would consider the server down.
 pub const SENTINEL_CHANNEL: &[u8] = b"__sentinel__:hello";
 
-/// The output buffers of a thread's connections.
+/// The output buffers of a thread's connections, to which messages are appended.
 pub trait Outputs {
     /// Borrows the output buffer of an open connection, to append to it.
     fn queue(&mut self, conn: ConnId) -> &mut ByteQueue;

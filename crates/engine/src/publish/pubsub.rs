@@ -88,7 +88,7 @@ impl Directory {
     }
 }
 
-/// A message that was published on a channel.
+/// A message that a client published on a channel.
 struct Publication {
     kind: Kind,
     channel: Arc<[u8]>,
@@ -197,7 +197,7 @@ pub struct Published {
     pub subscribers_full: bool,
 }
 
-/// The subscriptions of the clients of all threads.
+/// The subscriptions of all clients, with the threads' inboxes of messages.
 pub struct PubSub {
     channels: Directory,
     shard_channels: Directory,
@@ -251,7 +251,7 @@ impl PubSub {
         self.directory(kind).len.load(Relaxed)
     }
 
-    /// Returns the number of patterns with subscribers.
+    /// Returns the number of patterns that have subscribers.
     pub fn pattern_count(&self) -> usize {
         self.pattern_count.load(Relaxed)
     }

@@ -25,13 +25,13 @@ pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 /// receivers. Shorter messages are copied.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
-/// A message for one connection.
+/// A message for one client that is not a reply.
 pub struct Push {
-    /// The connection that receives the message.
+    /// The connection of the client that receives the message.
     pub conn: ConnId,
     /// The client that receives the message.
     pub client: Arc<ClientInfo>,
-    /// The message, in the client's protocol.
+    /// The message, encoded in the client's protocol.
     pub bytes: Arc<[u8]>,
     /// The log position up to which the message shows changes.
     pub position: u64,

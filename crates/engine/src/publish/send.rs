@@ -17,7 +17,7 @@ use crate::threads::{Outbox, Threads};
 pub struct Sender<'a> {
     /// The registry of the connected clients.
     pub clients: &'a Clients,
-    /// All I/O threads.
+    /// The ports of all I/O threads.
     pub threads: &'a Threads,
     /// All subscriptions, and the inboxes of threads for messages to clients.
     pub pubsub: &'a PubSub,

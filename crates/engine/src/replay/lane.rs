@@ -61,7 +61,7 @@ impl AsRef<Lookup> for Ready<'_> {
 pub struct Lane<'s, C> {
     executor: Executor<'s, C, NoHost>,
     session: Session,
-    /// The settings that are used during a replay.
+    /// The settings that requests of the replayed file use.
     settings: Arc<Settings>,
     out: ByteQueue,
 }

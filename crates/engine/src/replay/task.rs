@@ -12,7 +12,7 @@ use crate::table::Registered;
 
 /// A batch of parsed requests of a replayed file, in the file's order.
 pub trait Requests {
-    /// Returns the number of requests in the batch.
+    /// Returns the number of requests in the batch of the replayed file.
     fn count(&self) -> usize;
 
     /// Returns the bytes of request `index`, and the spans of the request's words in these bytes.
@@ -26,7 +26,7 @@ pub trait Requests {
 pub struct Failed<'a> {
     /// The offset of the failed request in the file, in bytes.
     pub offset: u64,
-    /// The full name of the command that failed.
+    /// The full name of the command whose request failed.
     pub command: &'static str,
     /// The error line of the failed request, without its leading `-`.
     pub error: &'a [u8],
@@ -63,7 +63,7 @@ impl<R> Slice<R> {
     }
 }
 
-/// A task of a replay's lane (thread).
+/// A task of a replay's lane (thread): requests to run, or a meeting to wait for.
 pub enum Task<R> {
     /// The lane (thread) runs these requests of the replayed file.
     Run(Slice<R>),

@@ -14,7 +14,7 @@ pub struct CompactionStats {
     pub moved: Counter,
     /// The number of memory blocks that compaction has checked and not moved.
     pub kept: Counter,
-    /// The time that compaction took, in nanoseconds.
+    /// The time that compaction has taken, in nanoseconds.
     pub nanos: Counter,
     /// The time since the present compaction pass over the keyspace began, in milliseconds; 0 if
     /// there is none.

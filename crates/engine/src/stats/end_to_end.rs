@@ -50,7 +50,7 @@ pub struct TurnClock {
 }
 
 impl TurnClock {
-    /// Creates a clock of turns for `command_count` commands.
+    /// Creates the clock of end-to-end times for `command_count` commands.
     pub fn new(command_count: usize, now: Instant) -> Self {
         Self {
             number: 1,

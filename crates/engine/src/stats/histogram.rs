@@ -52,7 +52,7 @@ impl Histogram {
     }
 }
 
-/// The sum of several threads' histograms of times.
+/// The sum of several threads' histograms of commands' times.
 #[derive(Clone, Debug)]
 pub struct Times {
     counts: Vec<u64>,
@@ -61,7 +61,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Sums these histograms. O(buckets) each.
+    /// Sums these histograms of commands' times. O(buckets) each.
     pub fn of<'h>(histograms: impl Iterator<Item = &'h Histogram>) -> Self {
         let mut counts = vec![0; BUCKETS];
         for histogram in histograms {

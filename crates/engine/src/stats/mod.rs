@@ -18,7 +18,7 @@ pub mod histogram;
 pub mod hot_keys;
 pub mod latency_events;
 
-/// A counter that only its owning thread increments.
+/// A statistics counter that only its owning thread increments.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -47,7 +47,7 @@ impl Counter {
     }
 }
 
-/// The counters of one thread for one command.
+/// The statistics counters of one thread for one command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
     /// The number of times that the command ran.
@@ -69,10 +69,10 @@ pub struct CommandCounters {
     pub failed: Counter,
 }
 
-/// The counters of one I/O thread.
+/// The statistics counters of one I/O thread.
 #[derive(Debug)]
 pub struct ThreadStats {
-    /// The counters of commands, by command id.
+    /// The counters of single commands, by command id.
     pub commands: Box<[CommandCounters]>,
     /// The number of requests that the thread has run.
     pub processed: Counter,
@@ -84,17 +84,17 @@ pub struct ThreadStats {
     pub input_bytes: Counter,
     /// The number of bytes sent to clients.
     pub output_bytes: Counter,
-    /// The number of reads that found their key.
+    /// The number of reads by commands that found their key.
     pub hits: Counter,
     /// The number of reads that did not find their key.
     pub misses: Counter,
     /// The number of keys removed because a command found them expired.
     pub expired_keys: Counter,
-    /// The number of evicted keys.
+    /// The number of keys that the thread has evicted.
     pub evicted_keys: Counter,
     /// The number of hash fields removed because a command found them expired.
     pub expired_fields: Counter,
-    /// The number of clients closed because of `maxmemory-clients`.
+    /// The number of clients that were closed because of `maxmemory-clients`.
     pub evicted_clients: Counter,
     /// The number of changes to the data by the thread's commands.
     pub changes: Counter,
@@ -110,9 +110,9 @@ pub struct ThreadStats {
     pub running_nanos: Counter,
     /// The counters of requests and logins that access control refused.
     pub denied: Denials,
-    /// The number of receive calls on connections.
+    /// The number of calls of the system to receive from connections.
     pub reads: Counter,
-    /// The number of send calls on connections.
+    /// The number of calls of the system to send to connections.
     pub writes: Counter,
     /// The number of requests whose command does not exist.
     pub unknown_commands: Counter,

@@ -702,7 +702,7 @@ const REMOVED_PER_TURN: usize = 2 * SHARD_COUNT;
 
 /// An invalidation of cached keys, encoded once for all receivers with the same protocol.
 struct Invalidation<'a> {
-    /// The invalidated keys; `None` for all keys.
+    /// The invalidated keys; `None` if all cached keys are invalid.
     keys: Option<&'a [&'a [u8]]>,
     push: Option<Arc<[u8]>>,
     message: Option<Arc<[u8]>>,

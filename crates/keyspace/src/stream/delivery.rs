@@ -24,9 +24,9 @@ use super::{References, Stream, StreamEntry, StreamId, range_of};
 pub struct Delivery {
     /// The consumer to which the entries are delivered.
     pub consumer: ConsumerIndex,
-    /// The most entries to deliver.
+    /// The most entries to deliver to the consumer.
     pub count_max: usize,
-    /// The present time in Unix milliseconds.
+    /// The present time in Unix milliseconds, which becomes the delivery time.
     pub now_ms: i64,
     /// The acknowledgement that the entries need: awaited or not needed.
     pub acknowledgement: Acknowledgement,
@@ -113,7 +113,7 @@ pub enum Claimed {
     Gone,
 }
 
-/// The result of [`Stream::autoclaim`].
+/// The result of [`Stream::autoclaim`]: the claimed and the deleted entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Autoclaimed {
     /// The ID at which the next call starts; `0-0` after the last pending entry.

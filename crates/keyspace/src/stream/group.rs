@@ -51,7 +51,7 @@ impl Pending {
     }
 }
 
-/// A consumer of a group.
+/// A consumer of a consumer group.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Box<[u8]>,

@@ -29,7 +29,7 @@ const EXPIRED_AT_ONCE_MAX: usize = 64;
 /// A name of a producer or an idempotent ID, shared by the orders that contain it.
 type Name = Arc<[u8]>;
 
-/// The messages of one producer.
+/// The messages of one producer that the stream remembers.
 #[derive(Clone, Debug, Default)]
 struct Producer {
     by_iid: BTreeMap<Name, StreamId>,

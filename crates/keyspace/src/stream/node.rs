@@ -60,7 +60,7 @@ pub(super) struct Node {
 pub(super) struct Located<'a> {
     pub(super) id: StreamId,
     pub(super) deleted: bool,
-    /// The byte offset of the next entry.
+    /// The byte offset in the node at which the next entry begins.
     pub(super) end: usize,
     pub(super) pairs: Pairs<'a>,
 }

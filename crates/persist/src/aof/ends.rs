@@ -102,7 +102,7 @@ pub struct TornTail {
     /// The length of the complete requests and transactions at the beginning of the file, in bytes.
     /// The reader returned all of them before the end.
     pub good_len_bytes: u64,
-    /// The length of the file, in bytes.
+    /// The length of the whole file, in bytes, with the incomplete request or transaction.
     pub file_len_bytes: u64,
     /// The offset of the MULTI whose EXEC is missing; `None` if the file does not end inside a
     /// transaction.

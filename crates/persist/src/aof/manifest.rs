@@ -166,7 +166,7 @@ impl Generation<'_> {
 pub enum BaseTime {
     /// The Unix time in seconds: the base has all changes before this second and none after it.
     At(i64),
-    /// The base file does not contain the time.
+    /// The base file does not state the time of its data.
     Unknown,
     /// The base file has been removed.
     Missing,
@@ -185,7 +185,7 @@ pub enum Chosen<'m> {
     /// No files: the files written after the restore were removed, and those from before it lead to
     /// a different state.
     BehindRestore {
-        /// The time of the restore, in Unix seconds.
+        /// The time of the last restore, in Unix seconds.
         restored_s: i64,
         /// The time of the oldest base after the restore, in Unix seconds.
         oldest_s: Option<i64>,
@@ -206,11 +206,11 @@ pub struct ToLoad<'m> {
 /// The description of an error in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestError {
-    /// The number of the line, from 1.
+    /// The number of the wrong line in the manifest, from 1.
     pub line: usize,
     /// The text of the line without blanks at its ends; `None` if the line was not parsed.
     pub text: Option<Box<[u8]>>,
-    /// The kind of the error.
+    /// The kind of the error in the manifest.
     pub kind: ManifestErrorKind,
 }
 

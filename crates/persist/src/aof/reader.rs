@@ -55,12 +55,12 @@ pub fn starts_with_rdb(bytes: &[u8]) -> bool {
     [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| bytes.starts_with(magic))
 }
 
-/// The result of [`Reader::next_batch`].
+/// The result of [`Reader::next_batch`]: a batch of requests, or the end of the file.
 #[derive(Debug)]
 pub enum Next {
     /// A batch of complete requests and transactions.
     Batch(Batch),
-    /// The end of the file.
+    /// The end of the append-only file.
     End(End),
 }
 

@@ -96,7 +96,7 @@ pub enum Times {
 pub struct Moment {
     /// The time of the caller's monotonic clock, in milliseconds.
     pub clock_ms: u64,
-    /// The Unix time, in seconds.
+    /// The time of the Unix clock, in seconds.
     pub unix_s: i64,
 }
 
@@ -249,11 +249,11 @@ pub struct Done {
 
 /// The next task of the thread that writes and syncs the append-only file outside the lock.
 pub enum Next {
-    /// The thread must perform this job.
+    /// The thread must perform this job (a write or sync of the append-only file).
     Job(Job),
     /// The thread sleeps until this time of the monotonic clock, in milliseconds.
     At(u64),
-    /// The thread sleeps until changes are appended.
+    /// The thread has nothing to write or sync and sleeps until changes are appended.
     Nothing,
 }
 
@@ -416,7 +416,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the statistics of the writer. O(1).
+    /// Returns the statistics of the writer of the append-only file. O(1).
     pub fn figures(&self) -> Figures {
         let state = self.state();
         Figures {

@@ -26,7 +26,7 @@ pub struct Record<'b> {
 
 /// The value of a key in an RDB file, as tools show it.
 pub enum Inspected {
-    /// A value that a server would load.
+    /// A value that a server would load from the RDB file.
     Entry(KeyEntry),
     /// A collection without elements; the key would not exist.
     Empty,

@@ -29,7 +29,7 @@ pub enum Feature {
     ModuleData(ModuleId),
     /// A value of the type array, which only newer versions of Redis have.
     Array,
-    /// A hash with paths, of a newer Valkey.
+    /// A hash with paths, a type that only a newer Valkey writes.
     PathHash,
     /// A command among the keys, which changes an earlier key of the file. Valkey writes it in a
     /// file saved without a fork.

@@ -37,19 +37,19 @@ pub enum FormatErrorKind {
     StringTooLong,
     /// The content of a compressed string does not have the stated length.
     BrokenCompression,
-    /// A listpack or intset is broken.
+    /// A listpack or intset inside a value is broken.
     Pack(PackErrorKind),
     /// A packed structure is well-formed, but its elements do not fit the type of the value.
     Defect(PackDefect),
-    /// A ziplist is broken.
+    /// A ziplist inside a value is broken.
     BrokenZiplist,
-    /// A zipmap is broken.
+    /// A zipmap inside a value is broken.
     BrokenZipmap,
     /// A node of a list in the RDB format has an unknown kind.
     UnknownNode,
     /// A node of a list that is one string has an empty string.
     EmptyNode,
-    /// A member or field occurs twice.
+    /// A member of a set or sorted set, or a field of a hash, occurs twice.
     Duplicate,
     /// The score of a sorted set's member is not a number.
     Score,

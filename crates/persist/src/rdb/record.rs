@@ -25,7 +25,7 @@ use super::{VALKEY_VERSION, hash, list, stream};
 pub(crate) mod opcode {
     /// The lowest opcode; lower first bytes are types of values, so the entry is a key.
     pub const LOWEST: u8 = 242;
-    /// The opcode of field names that hashes share.
+    /// The opcode before a list of field names that hashes of the file share.
     pub const HASH_TEMPLATE: u8 = 242;
     /// The opcode of a command in files of Valkey; the same number as [`HASH_TEMPLATE`].
     pub const UPDATE: u8 = 242;
@@ -133,7 +133,7 @@ impl Encoder {
         self.writer.string(value);
     }
 
-    /// Writes the source of a library of functions.
+    /// Writes the source of a library of functions to the RDB file.
     pub fn function(&mut self, source: &[u8]) {
         self.opcode(opcode::FUNCTION);
         self.writer.string(source);

@@ -12,15 +12,15 @@ pub struct Rules<'a> {
     /// The limits of lists in each encoding, above which a list changes its encoding or begins a
     /// new node.
     pub list: ListLimits,
-    /// The limits above which packed sets are unpacked.
+    /// The limits above which a packed set is stored as a table.
     pub set: SetLimits,
-    /// The limits above which packed hashes are unpacked.
+    /// The limits above which a packed hash is stored as a table.
     pub hash: PackLimits,
     /// The limits above which packed sorted sets are unpacked.
     pub zset: PackLimits,
     /// The limits of a stream's node (entries, bytes), above which a new node begins.
     pub stream: StreamLimits,
-    /// The maximum length of a string, in bytes.
+    /// The maximum length of a string value that is accepted, in bytes.
     pub string_len_bytes_max: u64,
     /// The versions of the RDB format that are accepted in DUMP payloads.
     pub versions: VersionCheck,

@@ -25,7 +25,7 @@ const INT32_TEXT_LEN_MAX: usize = 11;
 /// The compression of strings in RDB files: `rdbcompression`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Strings are not compressed.
+    /// Strings in RDB files are not compressed.
     None,
     /// Strings are compressed with LZF if that makes them shorter.
     Lzf,
@@ -65,7 +65,7 @@ impl<S: Sink> Writer<S> {
         &mut self.sink
     }
 
-    /// Writes bytes unchanged to the sink.
+    /// Writes bytes unchanged to the sink, without a length before them.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.sink.put(bytes);
     }
@@ -104,7 +104,7 @@ impl<S: Sink> Writer<S> {
         self.blob(bytes);
     }
 
-    /// Writes the text of `number` as a string.
+    /// Writes a string of the RDB format that is the decimal text of `number`.
     pub fn integer(&mut self, number: i64) {
         if let Ok(number) = i8::try_from(number) {
             self.sink.put(&[0xC0, number as u8]);

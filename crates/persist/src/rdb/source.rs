@@ -73,14 +73,14 @@ impl<S: Source> Reader<S> {
         FormatError { file_offset: self.offset, kind: kind.into() }
     }
 
-    /// Reads the next `N` bytes.
+    /// Reads the next `N` bytes of the RDB source.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads the next byte.
+    /// Reads the next byte of the RDB source.
     pub fn byte(&mut self) -> Result<u8, FormatError> {
         Ok(self.array::<1>()?[0])
     }
@@ -195,7 +195,7 @@ impl<'b> Reader<&'b [u8]> {
         }
     }
 
-    /// Reads a string compressed with LZF.
+    /// Reads a string of the RDB format that is compressed with LZF.
     fn compressed_string(&mut self) -> Result<Vec<u8>, FormatError> {
         let _encoding = self.byte()?;
         let (compressed_len, len) = (self.length()?, self.length()?);

@@ -11,7 +11,7 @@ const LEN_BYTES_MAX: usize = 256 << 20;
 /// The approximate memory of a list of shared field names without the names' text, in bytes.
 const ROW_LEN_BYTES: usize = 64;
 
-/// One list of field names that hashes share.
+/// One list of field names that several hashes of an RDB file share.
 #[derive(Debug, Default)]
 pub(super) struct FieldNames {
     /// The offset in the file at which this list of field names ends, in bytes.

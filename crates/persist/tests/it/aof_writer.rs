@@ -23,7 +23,7 @@ use persist::folder::{FileError, Folder, LogFile, Unwritten, create_temporary};
 use testkit::Rng;
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 
-/// The number of seeds in CI.
+/// The number of seeds (random runs of the test) in CI.
 const SEEDS: u64 = 60;
 const NAME: &str = "a.aof";
 /// The number of servers in a test run that use the folder one after the other.

@@ -14,7 +14,7 @@ use testkit::{Rng, Value, peer};
 
 /// The time limit for a server to load a file.
 const WITHIN: Duration = Duration::from_secs(30);
-/// The number of databases with keys.
+/// The number of databases in which the tests have keys.
 const DBS: usize = 3;
 
 /// A sink that collects the bytes of a saved file.

@@ -73,7 +73,7 @@ pub enum Next {
 enum Awaited {
     Ping,
     Auth,
-    /// The request REPLCONF with this option.
+    /// The request REPLCONF with this option was sent, and its reply is expected.
     Replconf(&'static str),
     Psync,
 }

@@ -305,7 +305,7 @@ fn simulate(seed: u64, operations: &Cell<usize>) -> Done {
     server.done
 }
 
-/// Performs one random step of the simulation.
+/// Performs one random step of the simulation: on the primary, a replica or a link.
 fn step(rng: &mut fastrand::Rng, server: &mut Server, followers: &mut [Follower]) {
     server.now_ms += rng.u64(0..2);
     let at = rng.usize(..followers.len());

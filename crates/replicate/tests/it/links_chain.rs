@@ -618,7 +618,7 @@ impl World {
         }
     }
 
-    /// Performs one random step of the simulation.
+    /// Performs one random step of the simulation: on a server or a link.
     fn step(&mut self, rng: &mut fastrand::Rng) {
         self.now_ms += rng.u64(0..2);
         let at = rng.usize(..SERVERS);

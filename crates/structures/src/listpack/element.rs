@@ -37,7 +37,7 @@ pub enum Element<'a> {
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
-    /// Creates an empty buffer; costs nothing.
+    /// Creates an empty buffer for an integer's text; costs nothing.
     #[inline]
     pub fn new() -> Self {
         Self(itoa::Buffer::new())

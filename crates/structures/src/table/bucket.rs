@@ -8,7 +8,7 @@
 
 use std::ptr::NonNull;
 
-/// The number of words of a bucket.
+/// The number of words, and so of elements, of a bucket.
 pub(super) const SLOTS: usize = 8;
 pub(super) const TAG_SHIFT: u32 = 48;
 pub(super) const POINTER_MASK: u64 = 0x0000_FFFF_FFFF_FFF0;

@@ -182,14 +182,14 @@ impl Rows {
         self.len += 1;
     }
 
-    /// Borrows the row at `place`.
+    /// Borrows the bytes of the row at `place`.
     #[inline]
     pub(super) fn get(&self, place: u32) -> &[u8] {
         let (chunk, at) = self.chunks.split(place);
         &bytes(self.chunks.get(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]
     }
 
-    /// Borrows the row at `place` mutably.
+    /// Borrows the bytes of the row at `place` mutably.
     pub(super) fn get_mut(&mut self, place: u32) -> &mut [u8] {
         let (chunk, at) = self.chunks.split(place);
         &mut bytes_mut(self.chunks.get_mut(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]

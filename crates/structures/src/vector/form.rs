@@ -42,7 +42,7 @@ impl Form {
         }
     }
 
-    /// Returns the length of a row in bytes.
+    /// Returns the length in bytes of a row, which stores one vector.
     pub(super) fn row_len_bytes(self) -> usize {
         self.padded_len_bytes + if self.quantization == Quantization::Q8 { 4 } else { 0 }
     }

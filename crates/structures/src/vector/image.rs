@@ -10,7 +10,7 @@ const UID_END: u64 = 1 << 62;
 /// The inverse of the fraction of nodes without links above which the whole graph is built anew.
 const LINKLESS_PART: usize = 8;
 
-/// A node as files store it.
+/// A node of a vector index as files store it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeImage<'a> {
     /// The number (uid) of the node, unique and not zero.

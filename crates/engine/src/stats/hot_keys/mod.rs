@@ -102,7 +102,7 @@ pub struct HotKeys {
     pub windows: Windows,
 }
 
-/// The content of HOTKEYS GET.
+/// The content of the reply of HOTKEYS GET.
 #[derive(Debug)]
 pub struct Report {
     /// The options of the HOTKEYS session.
@@ -121,9 +121,9 @@ pub struct Report {
     pub process_time: [Duration; 2],
     /// The bytes that the process received and sent during the session.
     pub net_bytes: u64,
-    /// The keys with the most time, in nanoseconds.
+    /// The keys whose commands took the most time, in nanoseconds.
     pub by_nanos: Vec<Hitter>,
-    /// The keys with the most bytes of requests and replies.
+    /// The keys with the most bytes in requests and replies.
     pub by_bytes: Vec<Hitter>,
 }
 

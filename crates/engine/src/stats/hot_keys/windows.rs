@@ -29,14 +29,14 @@ const COUNTERS_PER_SHOWN: usize = 8;
 /// The number of bytes of a database's number, which precedes the key's name in the counters.
 const DB_BYTES: usize = 4;
 
-/// The options of the sampling for `hotkeys-top-k`.
+/// The options of the counting of frequent keys for `hotkeys-top-k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// `hotkeys-top-k`: the number of keys to show; 0 turns counting off.
     pub shown: usize,
     /// `hotkeys-sampling-percentage`: the percentage of commands that are counted, 1 to 100.
     pub percent: u32,
-    /// `hotkeys-window-seconds`: the length of a window.
+    /// `hotkeys-window-seconds`: the length of a time window in which keys are counted.
     pub window: Duration,
 }
 

@@ -7,7 +7,7 @@ use super::{Sample, Series};
 /// The input of the report of LATENCY DOCTOR, besides the latency spikes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportInput {
-    /// The present time, in Unix seconds.
+    /// The present time for the report, in Unix seconds.
     pub unix_s: i64,
     /// The option `latency-monitor-threshold`, in milliseconds; 0 for off.
     pub threshold_ms: u64,

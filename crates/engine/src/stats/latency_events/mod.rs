@@ -35,7 +35,7 @@ pub enum Event {
     ExpireCycle,
     /// A round of eviction, which removes keys until memory is within `maxmemory`.
     EvictionCycle,
-    /// The removal of one evicted key.
+    /// The removal of one key by eviction.
     EvictionDel,
     /// The freeing of values from the queue of lazy freed values, for an eviction.
     EvictionLazyfree,
