@@ -74,7 +74,8 @@ use keyspace::stream::IdText;
 
 pub mod forms;
 
-/// The maximum capacity, in bytes, that a cleared record keeps for the next command.
+/// The maximum capacity, in bytes, that an emptied list of recorded commands keeps for the next
+/// command.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// A list of recorded commands. `bytes` holds the words of all commands as RESP bulk strings,
@@ -168,8 +169,8 @@ enum RequestForm {
     Replaced,
 }
 
-/// The canonical record of the running command: see the module's documentation. Each I/O thread has
-/// one.
+/// The commands to record for the running command (its canonical record): see the module's
+/// documentation. Each I/O thread has one.
 #[derive(Default)]
 pub struct ChangeRecord {
     /// True if the engine wants commands to be recorded, for replicas or the append-only file.

@@ -81,7 +81,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Returns true if clients are paused at this moment. Reads the clock only if they were paused
-    /// at the start of the turn.
+    /// at the start of the turn (pass of the event loop).
     #[inline]
     fn is_paused_now(&self) -> bool {
         let pause = &self.shared().pause;

@@ -94,7 +94,8 @@ pub enum ApplyError {
     Broken(String),
     /// The stream has a command that this server does not have.
     Unknown(String),
-    /// The stream has a write, but this server cannot write to its disk ([`DiskErrors::Refuse`]).
+    /// The replication stream has a write, but this server cannot write to its disk
+    /// ([`DiskErrors::Refuse`]).
     Unwritable,
 }
 
@@ -135,10 +136,11 @@ pub enum DiskErrors {
 /// The effect of CLIENT PAUSE on the replication stream of a primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pauses {
-    /// Requests and transactions of the stream wait until the pause ends.
+    /// Requests and transactions of the replication stream wait until the pause ends.
     #[default]
     Obeyed,
-    /// Requests and transactions are applied during a pause, because the stream is about to end.
+    /// Requests and transactions are applied during a pause, because the replication stream is
+    /// about to end.
     Ignored,
 }
 
@@ -150,8 +152,8 @@ pub struct Applier<'s, C, H> {
     unknown: UnknownCommands,
     disk_errors: DiskErrors,
     pauses: Pauses,
-    /// True if the disk could not be written at the time when the present batch of the stream began
-    /// to run.
+    /// True if the disk could not be written at the time when the present batch of the replication
+    /// stream began to run.
     is_unwritable: bool,
     epoch: u64,
     batch: Batch<()>,
@@ -212,7 +214,7 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         self.engine.executor.scripts = Some(scripts);
     }
 
-    /// Sets the treatment of commands in the stream that this server does not have.
+    /// Sets the treatment of commands in the replication stream that this server does not have.
     pub fn set_unknown(&mut self, unknown: UnknownCommands) {
         self.unknown = unknown;
     }
@@ -509,8 +511,8 @@ impl<'s, C: Clock, H: Host> Applier<'s, C, H> {
         Progressed::Waits
     }
 
-    /// Reports the errors of a request of the stream to `applied`. Returns true if the request did
-    /// not run because of a busy script.
+    /// Reports the errors of a request of the replication stream to `applied`. Returns true if the
+    /// request did not run because of a busy script.
     #[cold]
     fn note_errors(&mut self, request: &Incoming<'_>, applied: &mut impl Applied) -> bool {
         // The old value that SET … GET replies with may be a piece of its own.

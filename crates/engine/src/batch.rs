@@ -17,8 +17,9 @@ use crate::owned_args::OwnedArgs;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered};
 
-/// The most requests of one batch; the rest runs in the next batch of the same turn. The cache
-/// lines that a batch prefetches (two or three for each request) fit into the first-level cache.
+/// The most requests of one batch; the rest runs in the next batch of the same turn (pass of the
+/// event loop). The cache lines that a batch prefetches (two or three for each request) fit into
+/// the first-level cache.
 const BATCH_REQUESTS_MAX: usize = 128;
 /// The number of empty lines that count as one request towards [`BATCH_REQUESTS_MAX`], because
 /// skipping them takes as long.

@@ -72,8 +72,8 @@ pub struct Call<'a, 'g, 's> {
     pub reply: Reply<'a>,
     /// The index of the I/O thread that runs the command.
     pub thread: usize,
-    /// The pass with which this turn holds the gate (the keyspace's shared lock). With it, the
-    /// command can become the exclusive owner of the keyspace. The thread holds no shard lock.
+    /// The pass with which the calling thread holds the gate (the keyspace's shared lock). With it,
+    /// the command can become the exclusive owner of the keyspace. The thread holds no shard lock.
     pub pass: &'a mut SharedPass<'g>,
     /// The random number generator of the thread.
     pub rng: &'a mut fastrand::Rng,

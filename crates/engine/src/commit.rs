@@ -69,7 +69,8 @@ impl Held<'_, '_> {
     }
 }
 
-/// The unit of the change log to which a command, or the removal of a key, belongs.
+/// The unit of the change log (the command alone, or a transaction) to which a command, or the
+/// removal of a key, belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// The command or removal is one unit of the change log by itself.

@@ -46,7 +46,7 @@ use crate::shared::Shared;
 use crate::stats::latency_events::Event;
 
 /// The number of keys evicted between two readings of the clock, which limit the time of eviction
-/// in a turn.
+/// in a turn (pass of the event loop).
 const EVICTED_PER_LOOK: u64 = 16;
 /// The number of pieces of lazy freed values, such as members, that a thread frees at a time when
 /// memory is over its limit. This takes tens of microseconds.
@@ -267,7 +267,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 }
 
 /// Returns true if used memory is over its limit and keys can be evicted, so that the housekeeper
-/// thread must ask an I/O thread for a turn that evicts.
+/// thread must ask an I/O thread to evict keys.
 pub fn is_exceeded(shared: &Shared) -> bool {
     let settings = shared.settings.get();
     let limit = settings.maxmemory_bytes;

@@ -187,8 +187,8 @@ impl ActiveExpiry {
         self.next = now + if keeps_up { rest } else { rest.max(SLICE_MAX) };
     }
 
-    /// Removes expired keys and fields in steps, until the slice or the walk ends. Returns false if
-    /// it had to stop because inboxes of subscribers or the change log are full.
+    /// Removes expired keys and fields in steps, until active expiry's slice or walk ends. Returns
+    /// false if it had to stop because inboxes of subscribers or the change log are full.
     fn walk_on<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,

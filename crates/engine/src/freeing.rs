@@ -234,9 +234,9 @@ impl FreeQueue {
         self.awaited.load(Relaxed) <= ticket.0
     }
 
-    /// Returns true if clients wait and the earliest of their tickets is done, and removes all
-    /// records of waiting. Clients with later tickets must then record them again. Called by the
-    /// housekeeper. O(1) while no client waits.
+    /// Returns true if clients wait for freed values and the earliest of their tickets is done, and
+    /// removes all records of waiting. Clients with later tickets must then record them again.
+    /// Called by the housekeeper. O(1) while no client waits.
     pub fn take_awaited(&self) -> bool {
         let awaited = self.awaited.load(Relaxed);
         // A smaller ticket that was recorded in the meantime is kept.

@@ -15,8 +15,9 @@ pub struct Meter {
     /// True if commands are counted for HOTKEYS, with their time, in this turn (a pass of the event
     /// loop).
     pub samples_hot_keys: bool,
-    /// The number of commands that ran in this turn, minus the number of requests. A command of a
-    /// transaction or script adds 1; a request that ran no command subtracts 1.
+    /// The number of commands that ran in this turn (pass of the event loop), minus the number of
+    /// requests. A command of a transaction or script adds 1; a request that ran no command
+    /// subtracts 1.
     pub extra_calls: i64,
     /// The number of commands up to and including the next one whose keys are counted for
     /// `hotkeys-top-k`.

@@ -19,8 +19,8 @@ pub trait Meanwhile {
     fn attend(&mut self, now: Instant);
 }
 
-/// A turn's hold of the gate (the keyspace's shared lock), with the driver to call while a script
-/// is busy.
+/// A thread's hold of the gate (the keyspace's shared lock) during a turn of its event loop, with
+/// the driver to call while a script is busy.
 pub struct TurnPass<'a, 'g> {
     gate: &'a mut SharedPass<'g>,
     meanwhile: Option<&'a mut dyn Meanwhile>,

@@ -102,10 +102,11 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. Afterwards
-    /// the clock and the settings are read again, so a change by the owner (such as CLIENT PAUSE)
-    /// affects the next request. If the owner is a busy script, the turn continues outside the gate
-    /// (without the keyspace's shared lock), see [`note_standing`](Self::note_standing).
+    /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn (pass of
+    /// the event loop). Afterwards the clock and the settings are read again, so a change by the
+    /// owner (such as CLIENT PAUSE) affects the next request. If the owner is a busy script, the
+    /// turn continues outside the gate (without the keyspace's shared lock), see
+    /// [`note_standing`](Self::note_standing).
     #[cold]
     pub fn yield_to_owner(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();
@@ -147,7 +148,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Does the work of delivering published messages to this thread's subscribers. Not inlined,
-    /// because most turns have no messages.
+    /// because there are mostly no messages.
     #[inline(never)]
     fn deliver(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         let (pubsub, thread) = (&self.shared().pubsub, self.executor.thread());

@@ -23,7 +23,7 @@ impl Db {
         &self.table
     }
 
-    /// Returns true if the key is in the table, expired or not. O(1).
+    /// Returns true if the table of this database and shard has the key, expired or not. O(1).
     pub fn contains(&self, hash: KeyHash, key: &[u8]) -> bool {
         self.table.get(position_of(hash), key).is_some()
     }

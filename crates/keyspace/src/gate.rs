@@ -77,23 +77,24 @@ use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stdx::sync::{AtomicBool, AtomicU32, fence, spins_max};
 use structures::lock::{Guard, Lock};
 
-/// The value of the gate's word `closed` while there is no exclusive owner.
+/// The value of the keyspace gate's word `closed` while there is no exclusive owner.
 const OPEN: u32 = 0;
-/// The value of the gate's word `closed` while an exclusive owner waits or works.
+/// The value of the keyspace gate's word `closed` while an exclusive owner waits or works.
 const CLOSED: u32 = 1;
-/// The value of the gate's word `closed` while the exclusive owner is busy, or waits for a busy
-/// thread.
+/// The value of the keyspace gate's word `closed` while the exclusive owner is busy, or waits for a
+/// busy thread.
 const CLOSED_BUSY: u32 = 2;
 
-/// The value of a thread's flag while the thread is outside the gate.
+/// The value of a thread's flag while the thread is outside the gate (the keyspace's lock).
 const OUTSIDE: u32 = 0;
-/// The value of a thread's flag while the thread is inside the gate, in a turn.
+/// The value of a thread's flag while the thread is inside the keyspace's gate, in a turn.
 const INSIDE: u32 = 1;
-/// The value of a thread's flag while the thread is inside the gate and its script has run for too
-/// long.
+/// The value of a thread's flag while the thread is inside the gate (the keyspace's lock) and its
+/// script has run for too long.
 const INSIDE_BUSY: u32 = 2;
 
-/// The condition that ends a thread's wait to enter the gate or to become its exclusive owner.
+/// The condition that ends a thread's wait to enter the keyspace's gate or to become its exclusive
+/// owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitPolicy {
     /// The wait ends only when the thread may enter, or is the owner.
@@ -106,26 +107,28 @@ enum WaitPolicy {
 /// exclusive owner, or outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GatePosition {
-    /// The thread is inside the gate, in parallel with other threads.
+    /// The thread is inside the gate (the keyspace's lock), in parallel with other threads.
     Inside,
-    /// The thread is inside the gate and works as the exclusive owner.
+    /// The thread is inside the gate (the keyspace's lock) and works as the exclusive owner.
     Owning,
-    /// The thread is inside the gate and still its exclusive owner, between two runs of exclusive
-    /// work.
+    /// The thread is inside the gate (the keyspace's lock) and still its exclusive owner, between
+    /// two runs of exclusive work.
     Staying,
-    /// The thread is outside the gate, because it gave up waiting for a busy thread.
+    /// The thread is outside the keyspace's gate, because it gave up waiting for a busy thread.
     Outside,
-    /// The thread is outside the gate as long as the pass exists, because a busy script uses
-    /// another pass of the same thread.
+    /// The thread is outside the gate (the keyspace's lock) as long as the pass exists, because a
+    /// busy script uses another pass of the same thread.
     Barred,
 }
 
-/// The threads inside the gate, as seen by a thread that waits to be the exclusive owner.
+/// The threads inside the keyspace's gate, as seen by a thread that waits to be the exclusive
+/// owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occupancy {
     Empty,
     Occupied,
-    /// A thread with a script that has run for too long is inside the gate, perhaps with others.
+    /// A thread with a script that has run for too long is inside the keyspace's gate, perhaps with
+    /// others.
     Busy,
 }
 
@@ -136,8 +139,9 @@ pub struct Gate {
     /// The flag of each thread index; true if a thread has claimed the index
     /// ([`Gate::shared_claimed`]).
     claimed: Box<[AtomicBool]>,
-    /// The state of the gate: [`OPEN`], [`CLOSED`] or [`CLOSED_BUSY`]. It has a cache line of its
-    /// own, because all threads read it at every turn, and only exclusive owners write it.
+    /// The state of the keyspace's gate: [`OPEN`], [`CLOSED`] or [`CLOSED_BUSY`]. It has a cache
+    /// line of its own, because all threads read it at every turn, and only exclusive owners write
+    /// it.
     closed: CachePadded<FutexWord>,
     left: CachePadded<FutexWord>,
     rejected: CachePadded<FutexWord>,
@@ -145,21 +149,21 @@ pub struct Gate {
     turn: CachePadded<Lock<()>>,
 }
 
-/// A thread's presence inside the gate: while it exists, no other thread works as the exclusive
-/// owner. It cannot be sent to another thread. A pass from an `unless_busy` function may be outside
-/// the gate: then [`SharedPass::is_inside`] returns false.
+/// A thread's presence inside the gate (the keyspace's lock): while it exists, no other thread
+/// works as the exclusive owner. It cannot be sent to another thread. A pass from an `unless_busy`
+/// function may be outside the gate: then [`SharedPass::is_inside`] returns false.
 #[must_use = "the pass ends as soon as it is dropped"]
 pub struct SharedPass<'g> {
     gate: &'g Gate,
     thread_index: usize,
     position: GatePosition,
-    /// True if the thread waited for an exclusive owner before it entered the gate.
+    /// True if the thread waited for an exclusive owner before it entered the keyspace's gate.
     waited: bool,
-    /// True if the pass stays the exclusive owner of the gate after its first exclusive work, until
-    /// it ends or yields.
+    /// True if the pass stays the exclusive owner of the gate (the keyspace's lock) after its first
+    /// exclusive work, until it ends or yields.
     keeps_ownership: bool,
-    /// The ownership of the gate; `Some` while this pass itself is the exclusive owner. `None` for
-    /// a pass that works on behalf of another thread that is the owner (`for_owner`).
+    /// The ownership of the keyspace's gate; `Some` while this pass itself is the exclusive owner.
+    /// `None` for a pass that works on behalf of another thread that is the owner (`for_owner`).
     ownership: Option<Ownership<'g>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -170,7 +174,8 @@ pub struct Exclusive {
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// A pass through the gate of a thread that claimed its thread index, see [`Gate::shared_claimed`].
+/// A pass through the keyspace's gate of a thread that claimed its thread index, see
+/// [`Gate::shared_claimed`].
 pub struct ClaimedPass<'g> {
     // The flag is lowered before the claim ends: fields are dropped in this order.
     pass: SharedPass<'g>,
@@ -191,7 +196,7 @@ impl DerefMut for ClaimedPass<'_> {
     }
 }
 
-/// A thread's claim of a thread index of the gate. Dropping it ends the claim.
+/// A thread's claim of a thread index of the keyspace's gate. Dropping it ends the claim.
 struct Claim<'g> {
     gate: &'g Gate,
     thread_index: usize,
@@ -203,8 +208,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The exclusive ownership of the gate. Dropping it opens the gate for other threads, also after a
-/// panic.
+/// The exclusive ownership of the gate (the keyspace's lock). Dropping it opens the gate for other
+/// threads, also after a panic.
 struct Ownership<'g> {
     gate: &'g Gate,
     _turn: Guard<'g, ()>,
@@ -224,8 +229,8 @@ impl Gate {
         }
     }
 
-    /// Enters the gate as thread `thread_index`, which no other thread may use at the same time.
-    /// Sleeps while there is an exclusive owner.
+    /// Enters the gate (the keyspace's lock) as thread `thread_index`, which no other thread may
+    /// use at the same time. Sleeps while there is an exclusive owner.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or a thread with it is already inside.
@@ -238,8 +243,8 @@ impl Gate {
         pass
     }
 
-    /// Enters the gate like [`shared`](Self::shared), but does not wait for a busy owner: the
-    /// returned pass is then outside.
+    /// Enters the gate (the keyspace's lock) like [`shared`](Self::shared), but does not wait for a
+    /// busy owner: the returned pass is then outside.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or a thread with it is already inside.
@@ -257,10 +262,10 @@ impl Gate {
         pass
     }
 
-    /// Enters the gate like [`shared`](Self::shared), for threads that use one index in turn. No
-    /// other thread can claim the index while the pass exists, not even while this thread is
-    /// outside the gate. Two threads with one flag would let an exclusive owner in when one of them
-    /// leaves.
+    /// Enters the gate (the keyspace's lock) like [`shared`](Self::shared), for threads that use
+    /// one index in turn. No other thread can claim the index while the pass exists, not even while
+    /// this thread is outside the gate. Two threads with one flag would let an exclusive owner in
+    /// when one of them leaves.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or another thread has claimed it.
@@ -269,8 +274,8 @@ impl Gate {
         pass.unwrap_or_else(|| panic!("two threads use index {thread_index} of the gate"))
     }
 
-    /// Enters the gate like [`shared_claimed`](Self::shared_claimed), but does not wait for a busy
-    /// owner: the returned pass is then outside.
+    /// Enters the gate (the keyspace's lock) like [`shared_claimed`](Self::shared_claimed), but
+    /// does not wait for a busy owner: the returned pass is then outside.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or another thread has claimed it.
@@ -280,8 +285,8 @@ impl Gate {
         ClaimedPass { pass: self.shared_unless_busy(thread_index), _claim: claim }
     }
 
-    /// Enters the gate like [`shared_claimed`](Self::shared_claimed). Returns `None` if another
-    /// thread has claimed the index.
+    /// Enters the gate (the keyspace's lock) like [`shared_claimed`](Self::shared_claimed). Returns
+    /// `None` if another thread has claimed the index.
     ///
     /// # Panics
     /// If the index is not below `threads_max`.
@@ -290,16 +295,16 @@ impl Gate {
         Some(ClaimedPass { pass: self.shared(thread_index), _claim: claim })
     }
 
-    /// Claims an index of a thread in the gate; `None` if another thread has claimed it.
+    /// Claims an index of a thread in the keyspace's gate; `None` if another thread has claimed it.
     fn claim(&self, thread_index: usize) -> Option<Claim<'_>> {
         // Acquire: the flag of the previous claimer is lowered. Pairs with the Release of its drop.
         let was_claimed = self.claimed[thread_index].swap(true, Acquire);
         (!was_claimed).then_some(Claim { gate: self, thread_index })
     }
 
-    /// Returns a pass through the gate for a thread that helps the exclusive owner, which waits for
-    /// that thread. The pass counts as the owner. Of several such threads, only one at a time may
-    /// do work that needs the ownership.
+    /// Returns a pass through the gate (the keyspace's lock) for a thread that helps the exclusive
+    /// owner, which waits for that thread. The pass counts as the owner. Of several such threads,
+    /// only one at a time may do work that needs the ownership.
     ///
     /// # Panics
     /// If the index is not below `threads_max`, or is claimed or inside, or if there is no owner.
@@ -311,7 +316,7 @@ impl Gate {
     }
 
     /// Returns a second pass for a thread whose own pass a busy script uses. The second pass stays
-    /// outside the gate.
+    /// outside the gate (the keyspace's lock).
     pub fn outside_pass(&self, thread_index: usize) -> SharedPass<'_> {
         self.pass(thread_index, GatePosition::Barred)
     }
@@ -335,16 +340,16 @@ impl Gate {
         assert!(inside == OUTSIDE, "thread {thread_index} is already inside the gate");
     }
 
-    /// Runs `work` with exclusive ownership of the gate: waits for every thread to leave, and keeps
-    /// new ones out. Only for threads without a pass: a thread inside would wait for itself, and
-    /// must use `SharedPass::exclusive`.
+    /// Runs `work` with exclusive ownership of the gate (the keyspace's lock): waits for every
+    /// thread to leave, and keeps new ones out. Only for threads without a pass: a thread inside
+    /// would wait for itself, and must use `SharedPass::exclusive`.
     pub fn exclusive<R>(&self, work: impl FnOnce(&Exclusive) -> R) -> R {
         let _ownership = self.own(WaitPolicy::Endless);
         work(&Exclusive { _stays_on_its_thread: PhantomData })
     }
 
-    /// Enters the gate as thread `thread_index`; waits as long as necessary. Returns true if it had
-    /// to wait.
+    /// Enters the gate (the keyspace's lock) as thread `thread_index`; waits as long as necessary.
+    /// Returns true if it had to wait.
     #[inline]
     fn enter(&self, thread_index: usize) -> bool {
         let waits = !self.try_enter(thread_index);
@@ -354,8 +359,8 @@ impl Gate {
         waits
     }
 
-    /// Raises the gate's flag of thread `thread_index`. Returns true if the gate is open, so that
-    /// the thread is inside; otherwise the caller must lower the flag.
+    /// Raises the keyspace gate's flag of thread `thread_index`. Returns true if the gate is open,
+    /// so that the thread is inside; otherwise the caller must lower the flag.
     #[inline]
     fn try_enter(&self, thread_index: usize) -> bool {
         self.inside[thread_index].store(INSIDE, Relaxed);
@@ -365,9 +370,9 @@ impl Gate {
         self.closed.load(Acquire) == OPEN
     }
 
-    /// Lowers the gate's flag of thread `thread_index`, waits until the gate opens, and enters.
-    /// `patience` limits the wait. Meanwhile the thread counts as waiting. Returns the thread's new
-    /// position.
+    /// Lowers the keyspace gate's flag of thread `thread_index`, waits until the gate opens, and
+    /// enters. `patience` limits the wait. Meanwhile the thread counts as waiting. Returns the
+    /// thread's new position.
     #[cold]
     fn enter_when_open(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         // Relaxed, here and below: only a count that owners wait for. The flags and fences make the
@@ -380,8 +385,8 @@ impl Gate {
         position
     }
 
-    /// Lowers the gate's flag of thread `thread_index`, waits until the gate opens, and enters.
-    /// `patience` limits the wait. Returns the thread's new position.
+    /// Lowers the keyspace gate's flag of thread `thread_index`, waits until the gate opens, and
+    /// enters. `patience` limits the wait. Returns the thread's new position.
     fn wait_for_opening(&self, thread_index: usize, patience: WaitPolicy) -> GatePosition {
         loop {
             self.leave(thread_index);
@@ -406,16 +411,16 @@ impl Gate {
         }
     }
 
-    /// Lowers the flag of a thread that leaves the gate, and wakes a future owner that may be
-    /// waiting for that.
+    /// Lowers the flag of a thread that leaves the gate (the keyspace's lock), and wakes a future
+    /// owner that may be waiting for that.
     #[inline]
     fn leave(&self, thread_index: usize) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
         self.set_flag(thread_index, OUTSIDE);
     }
 
-    /// Changes the flag of a thread that is inside the gate, and wakes a future owner that may be
-    /// waiting for that.
+    /// Changes the flag of a thread that is inside the gate (the keyspace's lock), and wakes a
+    /// future owner that may be waiting for that.
     #[inline]
     fn set_flag(&self, thread_index: usize, flag: u32) {
         // Release: the work inside is visible to the owner. Pairs with the Acquire in `occupancy`.
@@ -437,8 +442,8 @@ impl Gate {
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
 
-    /// Closes the gate and waits until all threads are outside. Returns `None` if the wait ended as
-    /// `patience` permits, which [`WaitPolicy::Endless`] never does.
+    /// Closes the gate (the keyspace's lock) and waits until all threads are outside. Returns
+    /// `None` if the wait ended as `patience` permits, which [`WaitPolicy::Endless`] never does.
     fn own(&self, patience: WaitPolicy) -> Option<Ownership<'_>> {
         let turn = match patience {
             WaitPolicy::Endless => self.turn.lock(),
@@ -481,7 +486,7 @@ impl Gate {
         }
     }
 
-    /// Reads the flags of all threads and returns the occupancy of the gate. O(threads).
+    /// Reads the flags of all threads and returns the occupancy of the keyspace's gate. O(threads).
     fn occupancy(&self) -> Occupancy {
         let mut occupancy = Occupancy::Empty;
         for inside in &self.inside {
@@ -495,8 +500,9 @@ impl Gate {
         occupancy
     }
 
-    /// Marks the gate as closed for a long time, and wakes the threads that wait for it to open, so
-    /// that those that need not wait give up. Only the thread that has closed the gate may call it.
+    /// Marks the keyspace's gate as closed for a long time, and wakes the threads that wait for it
+    /// to open, so that those that need not wait give up. Only the thread that has closed the gate
+    /// may call it.
     #[cold]
     fn close_for_busy(&self) {
         // Relaxed: a thread that reads it does not access the data.
@@ -507,8 +513,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Waits until the threads that waited for the previous owner are inside the gate. The caller
-    /// has not closed the gate yet, so nothing else delays these threads.
+    /// Waits until the threads that waited for the previous owner are inside the keyspace's gate.
+    /// The caller has not closed the gate yet, so nothing else delays these threads.
     fn admit_waiting_threads(&self) {
         let mut spins_left = spins_max();
         loop {
@@ -527,23 +533,24 @@ impl Gate {
 }
 
 impl SharedPass<'_> {
-    /// Runs `work` with exclusive ownership of the gate from inside a turn: leaves the gate,
-    /// becomes its owner, and enters again before it returns. Other threads may have been exclusive
-    /// owners in between (see the module's comment). The caller must hold no shard's lock and must
-    /// not rely on earlier reads.
+    /// Runs `work` with exclusive ownership of the gate (the keyspace's lock) from inside a turn:
+    /// leaves the gate, becomes its owner, and enters again before it returns. Other threads may
+    /// have been exclusive owners in between (see the module's comment). The caller must hold no
+    /// shard's lock and must not rely on earlier reads.
     pub fn exclusive<R>(&mut self, work: impl FnOnce(&Exclusive) -> R) -> R {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
 
-    /// Runs `work` with exclusive ownership of the gate like [`exclusive`](Self::exclusive). `work`
-    /// gets this pass, on which it may request the ownership again: the request succeeds at once.
+    /// Runs `work` with exclusive ownership of the keyspace's gate like
+    /// [`exclusive`](Self::exclusive). `work` gets this pass, on which it may request the ownership
+    /// again: the request succeeds at once.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         self.alone_with(WaitPolicy::Endless, work).expect("endless patience ends with the ownership")
     }
 
     /// Runs `work` like [`alone`](Self::alone), but does not wait for a busy thread: returns `None`
-    /// without running `work`. In both cases the pass may be outside the gate afterwards: see
-    /// [`is_inside`](Self::is_inside).
+    /// without running `work`. In both cases the pass may be outside the gate (the keyspace's lock)
+    /// afterwards: see [`is_inside`](Self::is_inside).
     pub fn alone_unless_busy<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
         self.alone_with(WaitPolicy::UntilBusy, work)
     }
@@ -572,15 +579,15 @@ impl SharedPass<'_> {
         self.keeps_ownership = true;
     }
 
-    /// Opens the gate, which this pass owns, and enters again like any other thread. `patience`
-    /// limits the wait.
+    /// Opens the gate (the keyspace's lock), which this pass owns, and enters again like any other
+    /// thread. `patience` limits the wait.
     fn give_up_ownership(&mut self, patience: WaitPolicy) {
         drop(ReenterGuard::open(self, patience));
     }
 
-    /// Leaves the gate during a turn, runs `work` outside, where it delays no future owner, and
-    /// enters again. As for `exclusive`, the caller must hold no shard's lock and must not rely on
-    /// earlier reads. A pass that works as the exclusive owner stays inside.
+    /// Leaves the gate (the keyspace's lock) during a turn, runs `work` outside, where it delays no
+    /// future owner, and enters again. As for `exclusive`, the caller must hold no shard's lock and
+    /// must not rely on earlier reads. A pass that works as the exclusive owner stays inside.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let _back_inside = match self.position {
             GatePosition::Inside => ReenterGuard::leave(self, WaitPolicy::Endless),
@@ -591,8 +598,8 @@ impl SharedPass<'_> {
     }
 
     /// Returns true if the pass's thread should call [`yield_to_owner`](Self::yield_to_owner):
-    /// another thread waits to be the gate's owner or waits for this owner, or this pass is
-    /// outside. For a pass in parallel with others, it costs one load of a cache line that only
+    /// another thread waits to be the keyspace gate's owner or waits for this owner, or this pass
+    /// is outside. For a pass in parallel with others, it costs one load of a cache line that only
     /// owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
@@ -605,17 +612,17 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Returns true if the pass remains the exclusive owner of the gate between two runs of
-    /// exclusive work.
+    /// Returns true if the pass remains the exclusive owner of the gate (the keyspace's lock)
+    /// between two runs of exclusive work.
     #[inline]
     pub fn is_staying(&self) -> bool {
         self.position == GatePosition::Staying
     }
 
-    /// Leaves the gate for a waiting exclusive owner and enters again afterwards; stays outside
-    /// while the owner is busy. A pass that was outside the gate enters if it can. Returns true if
-    /// the pass is then inside the gate. As for `exclusive`, the caller must hold no shard's lock
-    /// and must not rely on earlier reads.
+    /// Leaves the gate (the keyspace's lock) for a waiting exclusive owner and enters again
+    /// afterwards; stays outside while the owner is busy. A pass that was outside the gate enters
+    /// if it can. Returns true if the pass is then inside the gate. As for `exclusive`, the caller
+    /// must hold no shard's lock and must not rely on earlier reads.
     #[cold]
     pub fn yield_to_owner(&mut self) -> bool {
         match self.position {
@@ -627,8 +634,9 @@ impl SharedPass<'_> {
         self.is_inside()
     }
 
-    /// Returns true if the thread is inside the gate, as the exclusive owner or in parallel with
-    /// others. It is outside after it gave up waiting for a busy owner, and may then lock no shard.
+    /// Returns true if the thread is inside the keyspace's gate, as the exclusive owner or in
+    /// parallel with others. It is outside after it gave up waiting for a busy owner, and may then
+    /// lock no shard.
     #[inline]
     pub fn is_inside(&self) -> bool {
         matches!(self.position, GatePosition::Inside | GatePosition::Owning | GatePosition::Staying)
@@ -649,8 +657,9 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Ends the mark that [`mark_busy`](Self::mark_busy) set on a pass that is inside the gate. A
-    /// pass that is still the owner gives up the ownership; during exclusive work the mark stays.
+    /// Ends the mark that [`mark_busy`](Self::mark_busy) set on a pass that is inside the
+    /// keyspace's gate. A pass that is still the owner gives up the ownership; during exclusive
+    /// work the mark stays.
     #[cold]
     pub fn end_busy(&mut self) {
         match self.position {
@@ -660,8 +669,8 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Enters the gate with a pass that is outside it. `patience` limits the wait for an exclusive
-    /// owner.
+    /// Enters the gate (the keyspace's lock) with a pass that is outside it. `patience` limits the
+    /// wait for an exclusive owner.
     fn come_in(&mut self, patience: WaitPolicy) {
         let (gate, thread_index) = (self.gate, self.thread_index);
         self.position = if gate.try_enter(thread_index) {
@@ -671,20 +680,20 @@ impl SharedPass<'_> {
         };
     }
 
-    /// Returns true if the thread waited for an exclusive owner of the gate when it created the
-    /// pass.
+    /// Returns true if the thread waited for an exclusive owner of the gate (the keyspace's lock)
+    /// when it created the pass.
     pub fn has_waited(&self) -> bool {
         self.waited
     }
 
-    /// Returns the index of the pass's thread in the gate.
+    /// Returns the index of the pass's thread in the gate (the keyspace's lock).
     pub fn thread_index(&self) -> usize {
         self.thread_index
     }
 }
 
-/// A guard of a pass that is outside the gate for a while. Dropping the guard enters the gate
-/// again; `patience` limits the wait.
+/// A guard of a pass that is outside the gate (the keyspace's lock) for a while. Dropping the guard
+/// enters the gate again; `patience` limits the wait.
 struct ReenterGuard<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,
@@ -697,14 +706,14 @@ impl<'p, 'g> ReenterGuard<'p, 'g> {
         Self { pass, patience }
     }
 
-    /// Opens the gate, of which `pass` has stayed the owner. The pass is then outside.
+    /// Opens the keyspace's gate, of which `pass` has stayed the owner. The pass is then outside.
     fn open(pass: &'p mut SharedPass<'g>, patience: WaitPolicy) -> Self {
         pass.position = GatePosition::Outside;
         pass.ownership = None;
         Self { pass, patience }
     }
 
-    /// Drops the guard without entering the gate again: the pass stays outside.
+    /// Drops the guard without entering the keyspace's gate again: the pass stays outside.
     fn forget(self) {
         std::mem::forget(self);
     }
@@ -716,8 +725,8 @@ impl Drop for ReenterGuard<'_, '_> {
     }
 }
 
-/// A pass whose thread works as the exclusive owner of the gate until this value is dropped. Then
-/// the gate opens, unless the pass remains the owner.
+/// A pass whose thread works as the exclusive owner of the gate (the keyspace's lock) until this
+/// value is dropped. Then the gate opens, unless the pass remains the owner.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: WaitPolicy,
@@ -880,7 +889,7 @@ mod tests {
         gate.exclusive(|_| ());
     }
 
-    /// Waits until some thread waits for the gate to open.
+    /// Waits until some thread waits for the gate (the keyspace's lock) to open.
     fn await_rejected(gate: &Gate) {
         while gate.rejected.load(Relaxed) == 0 {
             std::thread::yield_now();

@@ -90,7 +90,7 @@ const CELL_BITS: u32 = 9;
 const _: () = assert!(CELLS <= 1 << CELL_BITS);
 
 impl SizeMark {
-    /// The mark of a key that does not exist.
+    /// The size mark of a key that does not exist.
     pub const NONE: Self = Self(0);
 
     /// Computes the mark of a key from its present value.
@@ -135,19 +135,20 @@ impl SizeMark {
         self.0 as usize & ((1 << CELL_BITS) - 1)
     }
 
-    /// Adds one key of this mark to `counts`. The mark must not be [`SizeMark::NONE`].
+    /// Adds one key of this size mark to `counts`. The mark must not be [`SizeMark::NONE`].
     pub(crate) fn add_to(self, counts: &mut SizeCounts) {
         let cell = self.cell() - BINS;
         counts[cell / BINS][cell % BINS] += 1;
     }
 
-    /// Returns true if a key of this mark is in the index of big keys.
+    /// Returns true if a key of this size mark is in the index of big keys.
     #[inline]
     pub fn is_big(self) -> bool {
         self.0 >> CELL_BITS != 0
     }
 
-    /// Returns true if a change from this mark to `other` changes the index of big keys.
+    /// Returns true if a change of a key's size mark from this one to `other` changes the index of
+    /// big keys.
     #[inline]
     pub(crate) fn differs_in_class(self, other: Self) -> bool {
         (self.0 >> CELL_BITS != other.0 >> CELL_BITS)

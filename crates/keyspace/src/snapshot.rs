@@ -66,8 +66,8 @@ const CLEARING: u32 = 2;
 /// The slot of a database that had no key at the start of the snapshot's walk, or that was flushed
 /// after it.
 const NO_SLOT: u32 = u32::MAX;
-/// The number of low bits of a shard's cursor that are the point in a table. The bits above are the
-/// slot.
+/// The number of low bits of a shard's cursor that are the snapshot's point in a table. The bits
+/// above are the slot: the database's place in the walk.
 const POINT_BITS: u32 = 48;
 /// The number of lists for the copies of entries that writers hand over to the snapshot. Each has a
 /// lock, so that writers rarely contend.
@@ -104,7 +104,8 @@ pub struct Snapshot {
     /// The present number of the database that has the tables of each slot (place in the order of
     /// the snapshot's walk).
     db_of_slot: Box<[AtomicU32]>,
-    /// The number and size, at the start of the walk, of the database of each slot.
+    /// The number and size, at the start of the snapshot's walk, of the database of each slot
+    /// (place in the walk's order).
     dbs: Lock<Vec<(usize, DbSize)>>,
     next_part: AtomicUsize,
     finished_parts: AtomicUsize,
@@ -167,8 +168,8 @@ pub struct Flushed {
 struct Bigs {
     next_ticket: u32,
     waiting: Vec<BigValue>,
-    /// The tickets and places of all big values that wait to be read or are being read. A ticket
-    /// identifies a value.
+    /// The tickets and places of all big values that wait to be read or are being read for the
+    /// snapshot. A ticket identifies a value.
     places: Vec<(u32, BigPlace)>,
 }
 
@@ -188,7 +189,7 @@ pub struct BigValue {
     /// The key's expiry at the start of the snapshot's walk, in Unix milliseconds; `None` if it has
     /// none.
     pub expiry_ms: Option<i64>,
-    /// The key's access clock when the walk of the value was started.
+    /// The key's access clock when the snapshot's walk of the value was started.
     pub access: u32,
     /// The description of the big value, to be written to the snapshot before its pieces.
     pub head: Head,
@@ -357,8 +358,8 @@ impl Snapshot {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
-    /// Returns the approximate bytes in memory for the snapshot's walk: copies, encoded records,
-    /// and values and tables that were removed from the keyspace. They do not count towards
+    /// Returns the approximate bytes in memory for the snapshot's walk: copies, encoded keys, and
+    /// values and tables that were removed from the keyspace. They do not count towards
     /// `maxmemory`.
     ///
     /// Memory is included from before its allocation until after its release. Otherwise other
@@ -376,7 +377,7 @@ impl Snapshot {
     }
 
     /// Returns the highest value of [`handed_over_len_bytes`](Self::handed_over_len_bytes) since
-    /// the start of the last walk.
+    /// the start of the last walk for a snapshot.
     pub fn handed_over_len_bytes_peak(&self) -> usize {
         self.handed_over_len_bytes_peak.load(Relaxed)
     }

@@ -49,7 +49,7 @@ pub use node::Pairs;
 /// The limits of one node of a stream; 0 means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// The most bytes of a node: the option `stream-node-max-bytes`.
+    /// The most bytes of a stream's node: the option `stream-node-max-bytes`.
     pub node_bytes_max: usize,
     /// The most entries of a node: the option `stream-node-max-entries`.
     pub node_entries_max: usize,
@@ -155,9 +155,9 @@ pub struct Stream {
 /// stream.
 #[derive(Debug)]
 pub struct StreamRest {
-    /// The number of entries at the start of the walk.
+    /// The number of entries at the start of the snapshot's walk.
     pub len: usize,
-    /// The ID of the first entry at the start of the walk; 0-0 if there was none.
+    /// The ID of the first entry at the start of the snapshot's walk; 0-0 if there was none.
     pub first_entry_id: StreamId,
     /// A stream without entries that has the rest of the state: last ID, highest deleted ID, number
     /// of entries ever added, and groups.

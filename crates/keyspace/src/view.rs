@@ -33,8 +33,8 @@ use crate::value_size::ValueSize;
 pub enum AccessError {
     /// The key holds a value of another type than the command accepts.
     WrongType,
-    /// The key's shard is not locked, because the command's record does not declare the key. See
-    /// the module's comment.
+    /// The key's shard is not locked, because the command's record in the command table does not
+    /// declare the key. See the module's comment.
     Undeclared,
 }
 
@@ -220,8 +220,8 @@ impl<'k> View<'k> {
         self.locked.get(key.shard()).is_some_and(Shard::has_registrations)
     }
 
-    /// Returns true if the command accessed a key that its record does not declare. See the
-    /// module's comment.
+    /// Returns true if the command accessed a key that its record in the command table does not
+    /// declare. See the module's comment.
     #[inline]
     pub fn has_missed_lock(&self) -> bool {
         self.missed_lock.0
@@ -400,8 +400,8 @@ impl<'k> View<'k> {
         self.found(key, Count::Yes).map(Found::entry)
     }
 
-    /// Borrows like [`View::look`], but records no event (keymiss) for an absent key. For commands
-    /// about the encoding of a value. O(1).
+    /// Borrows the key's entry like [`View::look`], but records no event (keymiss) for an absent
+    /// key. For commands about the encoding of a value. O(1).
     pub fn peek_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
@@ -663,8 +663,9 @@ impl<'k> View<'k> {
         self.resized(key.hash, old, new);
     }
 
-    /// Adds `entry` under its key, or replaces the present entry, which is moved to
-    /// [`AccessResults::displaced`]. In both cases records the creation of the key. O(1).
+    /// Stores `entry` under its key, or replaces the present entry, which is moved to
+    /// [`AccessResults::displaced`]. In both cases records the event that the key was created.
+    /// O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
         if let Some(at_ms) = entry.expiry_ms() {
             self.note_deadline(key, at_ms);

@@ -256,10 +256,10 @@ pub struct Walker {
     work: Option<Current>,
     /// Copies of keys, made under a shard's lock, to be encoded after the lock is released.
     copies: Vec<KeyEntry>,
-    /// The counter of the bytes that this walker holds in memory: `copies`, and the memory of
-    /// `records` when it was last counted.
+    /// The counter of the bytes that this walker holds in memory: `copies`, and the memory of its
+    /// encoded keys (`records`) when it was last counted.
     held: CopiedBytes,
-    /// The part of `held` that counts `records`, in bytes.
+    /// The part of `held` that counts the encoded keys (`records`), in bytes.
     records_len_bytes: usize,
 }
 

@@ -42,8 +42,8 @@ pub struct SaveRecord {
 }
 
 impl SaveRecord {
-    /// Creates the record of a server that starts at `now_s`, in Unix seconds, and has saved
-    /// nothing yet.
+    /// Creates the results of saves for a server that starts at `now_s`, in Unix seconds, and has
+    /// saved nothing yet.
     pub fn at_start(now_s: i64) -> Self {
         Self {
             last_save_s: now_s,

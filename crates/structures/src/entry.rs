@@ -40,8 +40,8 @@ const MARK: u32 = 1 << 27;
 const GROWING: u32 = 1 << 28;
 const KEY_LEN_LONG: u16 = u16::MAX;
 const FIELD_BYTES: usize = 8;
-/// The alignment in bytes of entries' blocks. It leaves four unused bits in a block's address, for
-/// the flags of the table's word.
+/// The alignment in bytes of entries' memory blocks. It leaves four unused bits in a block's
+/// address, which a hash table uses for flags.
 const BLOCK_ALIGN: usize = 16;
 
 #[repr(C)]
@@ -685,14 +685,14 @@ impl<'a, V: Held> Occupied<'a, Entry<V>> {
 
 impl<V: Held> Occupied<'_, Entry<V>> {
     /// Replaces the entry's small value by a value of the same kind, if the entry's block stays in
-    /// its size class. The table needs no update. Otherwise returns false and changes nothing.
+    /// its size class. The hash table needs no update. Otherwise returns false and changes nothing.
     /// O(value bytes).
     #[inline]
     pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
         self.as_owned().set_in_place(value)
     }
 
-    /// Sets the access clock of the entry. The table needs no update. O(1).
+    /// Sets the access clock of the entry. The hash table needs no update. O(1).
     #[inline]
     pub fn set_access(&mut self, access: u32) {
         self.as_owned().set_access(access);

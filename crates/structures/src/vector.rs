@@ -60,7 +60,8 @@ use order::Order;
 
 /// The highest level that a node of a vector index can have.
 const LEVEL_MAX: usize = 16;
-/// The number of places up to which a vector index that has become empty frees its memory at once.
+/// The number of places for nodes up to which a vector index that has become empty frees its memory
+/// at once.
 const RESET_LEN_MAX: usize = 4096;
 /// The number of random places that are tried to draw a random element of a vector index.
 const TRIES_MAX: u64 = 64;

@@ -19,7 +19,7 @@ pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 /// The parameters of a snapshot's walk over one structure.
 #[derive(Clone)]
 pub struct WalkState {
-    /// The ticket: a number that identifies the walk of the structure.
+    /// The ticket: a number that identifies the snapshot's walk of the structure.
     pub ticket: u32,
     /// The function that computes the positions of elements in a table: the same as for all other
     /// operations on the table. Not used by rows of nodes.
@@ -46,18 +46,18 @@ pub struct CopiedBytes {
 }
 
 impl CopiedBytes {
-    /// Creates the count of the bytes of a walk, which has none yet.
+    /// Creates the count of the bytes in memory for a snapshot's walk, which has none yet.
     pub fn new(common: Arc<AtomicUsize>) -> Self {
         Self { common, own: 0 }
     }
 
-    /// Adds bytes to the count of this walk and to the count that walks share.
+    /// Adds bytes to the count of this snapshot's walk and to the count that walks share.
     pub fn add(&mut self, len_bytes: usize) {
         self.own += len_bytes;
         self.common.fetch_add(len_bytes, Relaxed);
     }
 
-    /// Subtracts bytes from the count of this walk and from the count that walks share.
+    /// Subtracts bytes from the count of this snapshot's walk and from the count that walks share.
     pub fn sub(&mut self, len_bytes: usize) {
         self.own -= len_bytes;
         self.common.fetch_sub(len_bytes, Relaxed);

@@ -35,9 +35,9 @@ pub struct WalkedRow<N, X = ()> {
 struct Walk<N, X> {
     ticket: u32,
     copied_len_bytes: CopiedBytes,
-    /// The number, as of the start of the walk, of the node that is visited next.
+    /// The number, as of the start of the snapshot's walk, of the node that is visited next.
     next: usize,
-    /// The number of nodes at the start of the walk.
+    /// The number of nodes of the row at the start of the snapshot's walk.
     end: usize,
     stretches: Stretches,
     preserved: BTreeMap<usize, PreservedNode<N>>,
@@ -92,7 +92,7 @@ impl<N: Clone, X> Clone for WalkedRow<N, X> {
 }
 
 impl<N, X> WalkedRow<N, X> {
-    /// Converts the row to the ring of its nodes. A walk in progress is dropped.
+    /// Converts the row to the ring of its nodes. A snapshot's walk in progress is dropped.
     pub fn into_nodes(self) -> VecDeque<N> {
         self.nodes
     }
@@ -334,7 +334,7 @@ struct Stretches {
 struct Stretch {
     /// The present index of the stretch's first node.
     index: usize,
-    /// The number, as of the start of the walk, of the stretch's first node.
+    /// The number, as of the start of the snapshot's walk, of the stretch's first node.
     number: usize,
     len: usize,
 }

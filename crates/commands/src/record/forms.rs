@@ -38,12 +38,12 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-/// The first version of Redis and of Valkey that can apply a record.
+/// The first version of Redis and of Valkey that can apply a recorded command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownSince {
-    /// The first version of Redis that can apply the record.
+    /// The first version of Redis that can apply the recorded command.
     pub redis: ServerVersion,
-    /// The first version of Valkey that can apply the record.
+    /// The first version of Valkey that can apply the recorded command.
     pub valkey: ServerVersion,
 }
 

@@ -13,8 +13,8 @@ use crate::table::Flags;
 mod cases;
 mod random;
 
-/// The delay, in milliseconds, before records are applied. It reveals relative times in records,
-/// because the two keyspaces then differ.
+/// The delay, in milliseconds, before recorded commands are applied. It reveals relative times in
+/// them, because the two keyspaces then differ.
 const LATER_MS: i64 = 5_000;
 
 /// Two keyspaces of a test: the source runs requests, the replica gets only the commands that the

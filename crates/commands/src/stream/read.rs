@@ -210,8 +210,8 @@ impl ServedStreams {
         reply.bulk(key);
     }
 
-    /// Ends the reply. If the reply holds no stream, a request with BLOCK waits for the keys that
-    /// `awaited` returns.
+    /// Ends the reply of XREAD or XREADGROUP. If it has no stream, a request with BLOCK waits for
+    /// the keys that `awaited` returns.
     fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> BlockFor) {
         let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {

@@ -73,8 +73,9 @@ pub(super) struct RemovedEntries {
 }
 
 impl RemovedEntries {
-    /// Stores the consumer groups in which the entry `id` is pending, for the record. Must be
-    /// called before the entry is removed from these groups. O(groups log n).
+    /// Stores the consumer groups in which the entry `id` is pending, so that the acknowledgements
+    /// can be recorded. Must be called before the entry is removed from these groups. O(groups log
+    /// n).
     pub(super) fn note_pending(&mut self, stream: &Stream, id: StreamId) {
         let pending = stream.groups().enumerate().filter(|(_, group)| group.is_pending(id));
         self.acknowledged.extend(pending.map(|(number, _)| (number, id)));

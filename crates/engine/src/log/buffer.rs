@@ -78,11 +78,11 @@ pub struct Chunk {
 }
 
 /// The maximum number of segment headers for which an emptied chunk keeps its memory: about the
-/// number of small records that the kept text can contain.
+/// number of small change log records that the kept text can contain.
 const KEPT_HEADERS_MAX: usize = 1 << 13;
 
 impl Chunk {
-    /// Returns true if the chunk has no records of changes.
+    /// Returns true if the chunk has no change log records.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.headers.is_empty()

@@ -30,12 +30,13 @@ pub struct Mark {
     /// The log position of the unit (a command or transaction) to which the piece belongs. The
     /// pieces of one unit are consecutive and in one batch.
     pub position: u64,
-    /// The cluster slot of the keys in this piece of the stream; [`NO_SLOT`] for none or several,
-    /// and for a command of the merger.
+    /// The cluster slot of the keys in this piece of the change log's stream; [`NO_SLOT`] for none
+    /// or several, and for a command of the merger.
     pub slot: u16,
     /// The targets of this piece of the stream: append-only file, replicas, or both.
     pub targets: Targets,
-    /// True if the piece is a command that the merger wrote: SELECT, MULTI or EXEC.
+    /// True if the piece of the change log's stream is a command that the merger wrote: SELECT,
+    /// MULTI or EXEC.
     pub is_framing: bool,
 }
 
@@ -43,8 +44,8 @@ pub struct Mark {
 pub struct LogBatch<'b> {
     /// The commands of the batch for all targets, as complete requests in RESP.
     pub text: &'b Text,
-    /// The ends of the pieces of `text` (segments of records, and the merger's own commands), in
-    /// order.
+    /// The ends of the pieces of `text`, in order: segments of change log records, and the merger's
+    /// own commands.
     pub marks: &'b [Mark],
     /// The number of bytes of the change log's stream, for all targets, before `text`, since the
     /// process started.
@@ -132,7 +133,8 @@ impl Taken {
 struct Selected([Option<u32>; LogTarget::ALL.len()]);
 
 impl Selected {
-    /// Returns those of `targets` in whose stream another database than `db` is selected.
+    /// Returns those of `targets` for which another database than `db` is selected at the end of
+    /// the change log's stream.
     #[inline]
     fn others(&self, targets: Targets, db: u32) -> Targets {
         let mut others = Targets::empty();
@@ -177,7 +179,7 @@ impl Merger {
         }
     }
 
-    /// Returns the last merged log position and the length of the merged stream.
+    /// Returns the last merged log position and the length of the change log's merged stream.
     pub fn progress(&self) -> Progress {
         Progress { position: self.next - 1, offset_bytes: self.offset }
     }
@@ -275,8 +277,8 @@ struct Stream<'m> {
     selected: &'m mut Selected,
     out: &'m mut Text,
     marks: &'m mut Vec<Mark>,
-    /// The end of the part of the chunk's text that is already in the output. Consecutive records
-    /// are copied together if no command of the merger stands between them.
+    /// The end of the part of the chunk's text that is already in the merger's output. Consecutive
+    /// change log records are copied together if no command of the merger stands between them.
     copied: TextEnd,
     /// The total length of the change log records taken from the buffer so far, in bytes.
     taken_bytes: usize,
@@ -315,8 +317,8 @@ impl Stream<'_> {
         self.marks.push(Mark { end, position, slot, targets, is_framing: false });
     }
 
-    /// Appends all segments of a record of several commands, between MULTI and EXEC. `first` is the
-    /// header of the first segment.
+    /// Appends all segments of a change log record of several commands, between MULTI and EXEC.
+    /// `first` is the header of the first segment.
     #[cold]
     fn take_transaction(&mut self, taken: &mut Taken, first: &Header) {
         self.copy(taken);
@@ -333,8 +335,8 @@ impl Stream<'_> {
         self.frame(first, first.unit_targets, |out| out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n"));
     }
 
-    /// Appends a SELECT of the segment's database for those of `targets` in whose stream another
-    /// database is selected.
+    /// Appends a SELECT of the segment's database for those of `targets` for which another database
+    /// is selected at the end of the change log's stream.
     #[cold]
     fn select(&mut self, taken: &Taken, header: &Header, targets: Targets) {
         self.copy(taken);

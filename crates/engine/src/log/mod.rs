@@ -97,12 +97,12 @@ pub const NO_SLOT: u16 = u16::MAX;
 #[repr(align(64))]
 struct ShardPosition(PlainU64);
 
-/// The progress of the merged stream, which INFO shows.
+/// The progress of the merge of the change log, which INFO shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The log position of the last merged command or transaction.
     pub position: u64,
-    /// The length of the merged stream since the process started, in bytes.
+    /// The length of the change log's merged stream since the process started, in bytes.
     pub offset_bytes: u64,
 }
 
@@ -197,18 +197,18 @@ impl ChangeLog {
         self.buffers.len() - 1
     }
 
-    /// Takes the next log position for a unit (a command or transaction) and moves its record to
-    /// the end of `chunk`, the chunk of the calling thread. The caller holds all locks of the unit.
-    /// Returns the position. O(bytes).
+    /// Takes the next log position for a unit (a command or transaction) and moves its change log
+    /// record to the end of `chunk`, the chunk of the calling thread. The caller holds all locks of
+    /// the unit. Returns the position. O(bytes).
     pub fn append(&self, chunk: &mut Chunk, unit: &mut UnitRecord) -> u64 {
         let position = self.draw();
         unit.move_to(chunk, position);
         position
     }
 
-    /// Takes the next log position and appends a record that consists of one request, as it was
-    /// sent. No argument of the request may be long enough to be shared. The caller holds the locks
-    /// of all its keys. Returns the position.
+    /// Takes the next log position and appends a change log record that consists of one request, as
+    /// it was sent. No argument of the request may be long enough to be shared. The caller holds
+    /// the locks of all its keys. Returns the position.
     #[inline]
     pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>, targets: Targets) -> u64 {
         let position = self.draw();
@@ -295,8 +295,8 @@ impl ChangeLog {
         buffers + self.merger_memory_bytes.load(Relaxed) as usize
     }
 
-    /// Returns the last merged log position and the length of the merged stream, as the merger has
-    /// stored them.
+    /// Returns the last merged log position and the length of the change log's merged stream, as
+    /// the merger has stored them.
     pub fn progress(&self) -> Progress {
         Progress {
             position: self.merged_position.load(Relaxed),

@@ -22,7 +22,7 @@ use super::text::{SHARED_BYTES_MIN, Text, TextEnd};
 pub struct UnitRecord {
     text: Text,
     commands: usize,
-    /// The complete segments of the record, before the current one.
+    /// The complete segments of the change log record, before the current one.
     ended: Vec<Segment>,
     /// The segment to which commands are added at present.
     current: Segment,
@@ -31,8 +31,8 @@ pub struct UnitRecord {
 /// A segment of a change log record: consecutive commands with the same targets.
 #[derive(Clone, Copy, Default)]
 struct Segment {
-    /// The end of the segment in the record's text. Not set for the segment to which commands are
-    /// still added.
+    /// The end of the segment in the text of the change log record. Not set for the segment to
+    /// which commands are still added.
     end: TextEnd,
     targets: Targets,
     /// The database of the first command in this segment of a change log record.
@@ -71,8 +71,9 @@ impl UnitRecord {
         self.commands == 0
     }
 
-    /// Moves the record's commands to the end of `chunk`, with the log position `position`. If
-    /// there are several, they are marked to be enclosed in MULTI and EXEC, as in Redis. O(bytes).
+    /// Moves the commands of the change log record to the end of `chunk`, with the log position
+    /// `position`. If there are several, they are marked to be enclosed in MULTI and EXEC, as in
+    /// Redis. O(bytes).
     pub(super) fn move_to(&mut self, chunk: &mut Chunk, position: u64) {
         let last = Segment { end: self.text.end(), ..self.current };
         let segments = || self.ended.iter().chain(std::iter::once(&last));

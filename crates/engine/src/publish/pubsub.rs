@@ -162,8 +162,8 @@ struct Inbox {
     messages: Lock<Messages>,
     bytes: AtomicUsize,
     has_messages: AtomicBool,
-    /// The part of [`PubSub::push_bytes`] whose messages are sent together with this turn's
-    /// replies. Written by the inbox's own thread.
+    /// The part of [`PubSub::push_bytes`] whose messages are sent together with the replies of this
+    /// turn (pass of the event loop). Written by the inbox's own thread.
     pushed_bytes: AtomicU64,
     tables: [Lock<Table>; 3],
 }
@@ -600,7 +600,7 @@ impl PubSub {
         position
     }
 
-    /// Removes a client from the subscribers in its thread's table, after [`Self::stop_counting`].
+    /// Removes a client from its thread's table of subscribers, after [`Self::stop_counting`].
     /// Called on the client's own thread.
     pub(crate) fn remove(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let mut table = self.inboxes[client.thread].tables[kind as usize].lock();

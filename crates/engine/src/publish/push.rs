@@ -17,8 +17,8 @@ use stdx::ConnId;
 use super::Outputs;
 use crate::client::ClientInfo;
 
-/// The maximum number of bytes that may wait in an inbox for one client. An inbox is emptied every
-/// turn.
+/// The maximum number of bytes that may wait in an inbox for one client. Its thread empties an
+/// inbox in every pass of the event loop.
 pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 
 /// The minimum length in bytes of a message that outputs hold by reference, shared by the

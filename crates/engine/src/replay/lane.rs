@@ -121,7 +121,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         self.executor.free_displaced_values(|clock| clock.now() - began);
     }
 
-    /// Reads the clocks and loads the current settings, before the lane runs requests.
+    /// Reads the clocks and loads the current settings, before the replaying thread runs requests.
     fn begin(&mut self) {
         let now = self.executor.clock.now();
         self.executor.begin_turn(now);

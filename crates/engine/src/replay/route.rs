@@ -61,8 +61,8 @@ pub enum Routed<'a, R> {
     Tasks(Vec<Vec<Task<R>>>),
     /// A request about functions (FUNCTION LOAD and similar), which the driver must run.
     Function(Args<'a>),
-    /// A request of the replayed file that failed before it had a lane, with the error that a
-    /// client would get.
+    /// A request of the replayed file that failed before it was assigned to a thread, with the
+    /// error that a client would get.
     Failed(Failed<'a>),
 }
 

@@ -110,14 +110,15 @@ impl<R> Meeting<R> {
         self.state.wake_all();
     }
 
-    /// Returns true if the requests of the meeting have run.
+    /// Returns true if the requests of the meeting, which several lanes (threads) wait for, have
+    /// run.
     pub fn is_over(&self) -> bool {
         // Acquire: pairs with the Release in `end`.
         self.state.load(Acquire) == OVER
     }
 
-    /// Waits, outside the gate (the keyspace's shared lock), until the requests of the meeting have
-    /// run.
+    /// Waits, outside the gate (the keyspace's shared lock), until another lane (thread) has run
+    /// the requests of the meeting.
     pub fn wait(&self) {
         let mut spins_left = stdx::sync::spins_max();
         while !self.is_over() {

@@ -11,7 +11,7 @@ use commands::Args;
 
 use crate::secret::is_secret;
 
-/// The kind of a command log: the reason why it records a command.
+/// The kind of a command log: the reason for which it has a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The log of commands that ran for long; the logged value is the time in microseconds.

@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 use crate::stats::ThreadStats;
 use crate::table::Registered;
 
-/// The clock for the end-to-end times of the requests in one thread's turns, with the calls of the
-/// turn in progress.
+/// The clock for the end-to-end times of the requests in one thread's turns (passes of the event
+/// loop), with the calls of the turn in progress.
 pub struct TurnClock {
     /// The number of the current turn (pass of the event loop); never 0.
     number: u64,
@@ -37,15 +37,17 @@ pub struct TurnClock {
     ended: Instant,
     /// The duration of the previous turn (pass of the event loop).
     took: Duration,
-    /// The start of the previous turn, if the thread has not slept since then; otherwise `None`.
+    /// The start of the previous turn (pass of the event loop), if the thread has not slept since
+    /// then; otherwise `None`.
     busy_since: Option<Instant>,
     /// True if the requests of the current connection may have arrived at any time since
     /// `busy_since`.
     is_late: bool,
-    /// The number of calls in this turn by command id: first calls counted from this turn's start,
-    /// then calls counted from the previous turn's start (late connections).
+    /// The number of calls in this turn (pass of the event loop) by command id: first calls counted
+    /// from this turn's start, then calls counted from the previous turn's start (late
+    /// connections).
     calls: Box<[[u32; 2]]>,
-    /// The ids of the commands that were called in this turn.
+    /// The ids of the commands that were called in this turn (pass of the event loop).
     called: Vec<usize>,
 }
 

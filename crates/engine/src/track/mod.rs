@@ -177,7 +177,7 @@ impl Tracker {
 struct DepartingClient {
     reader: Arc<TrackingClient>,
     shards: [u64; SHARD_COUNT / 64],
-    /// The index of the shard whose table the departing client is removed from next.
+    /// The index of the shard from whose tracking table the departing client is removed next.
     shard: usize,
 }
 

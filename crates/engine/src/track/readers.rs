@@ -21,7 +21,7 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use keyspace::{Key, KeyHash};
 
-/// The slot number that stands for the end of a list of items.
+/// The slot number that stands for the end of a list of a tracking table's items.
 const NONE: u32 = u32::MAX;
 
 /// The number of slots up to which a [`Slab`] of a tracking table is never rebuilt smaller.

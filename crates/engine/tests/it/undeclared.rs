@@ -12,7 +12,7 @@ use crate::driver::{Thread, shared_with};
 /// A declaration of keys that names only the first argument of a command.
 const DECLARED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 
-/// Creates a command whose record declares the first key only.
+/// Creates a command whose record in the command table declares the first key only.
 fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     let record = Command {
         name,

@@ -32,7 +32,7 @@ use super::id_map::IdMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConsumerIndex(u32);
 
-/// The record of an entry that was delivered and not acknowledged.
+/// The data of a pending entry: delivered to a consumer and not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// The time of the entry's last delivery, in Unix milliseconds.
@@ -294,7 +294,8 @@ impl Group {
         Some((self.pending.first()?, self.pending.last()?))
     }
 
-    /// Returns the record of a pending entry; `None` if the entry is not pending. O(log n).
+    /// Returns the data (time, deliveries, owner) of a pending entry; `None` if the entry is not
+    /// pending. O(log n).
     pub fn pending(&self, id: StreamId) -> Option<&Pending> {
         self.pending.get(id)
     }
@@ -304,14 +305,14 @@ impl Group {
         self.pending.contains(id)
     }
 
-    /// Returns the group's pending entries with IDs at or above `start` and their records, in
-    /// ascending order. O(log n) to begin, then O(1) for each entry.
+    /// Returns the group's pending entries with IDs at or above `start` and their data (time,
+    /// deliveries, owner), in ascending order. O(log n) to begin, then O(1) for each entry.
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &Pending)> + Clone {
         self.pending.from(start)
     }
 
-    /// Makes an entry pending for a consumer, or changes its record, whose owner may be another
-    /// consumer. O(log n).
+    /// Makes an entry pending for a consumer, or changes its data (time, deliveries, owner) if it
+    /// is pending. O(log n).
     pub fn assign(&mut self, id: StreamId, pending: Pending) {
         match self.pending.insert(id, pending) {
             Some(before) if before.consumer == pending.consumer => return,
@@ -329,7 +330,7 @@ impl Group {
         self.assign(id, Pending { delivered_ms: 0, deliveries, consumer });
     }
 
-    /// Returns true if the entry with this record is pending for no consumer. O(1).
+    /// Returns true if the pending entry with this data is pending for no consumer. O(1).
     pub fn is_released(&self, pending: &Pending) -> bool {
         pending.delivered_ms == 0 && self.consumer(pending.consumer).name().is_empty()
     }

@@ -124,7 +124,7 @@ impl Idempotence {
         size_of::<Self>() + self.text_bytes + self.len() * 160 + self.producers.len() * 128
     }
 
-    /// Converts the idempotent IDs to an iterator that frees one producer, then one place in the
+    /// Converts the idempotent IDs to an iterator that frees one producer, then one entry of the
     /// order by age, in each step. O(1).
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.producers.into_iter().map(drop).chain(self.by_age.into_iter().map(drop))

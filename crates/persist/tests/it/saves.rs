@@ -171,8 +171,8 @@ fn an_abandoned_save_fails_even_if_a_flush_follows() {
     assert_eq!(save.finish(&engine, &out), Err(Failed));
 }
 
-/// Checks that the copies and records that a save makes in memory do not count towards `maxmemory`.
-/// Otherwise keys would be evicted for them.
+/// Checks that the copies and the encoded keys that a save makes in memory do not count towards
+/// `maxmemory`. Otherwise keys would be evicted for them.
 #[test]
 fn issue_33_copies_and_records_of_a_save_are_counted_as_held_by_it() {
     const LEN_BYTES: usize = 1 << 20;

@@ -216,8 +216,8 @@ mod tests {
         assert!(Payload::new(SnapshotHeader::Alive).is_none());
     }
 
-    /// Checks the search for `mark` in `text`, for all splits of `text` into three chunks, and byte
-    /// by byte.
+    /// Checks the search for the end mark `mark` of a snapshot in `text`, for all splits of `text`
+    /// into three chunks, and byte by byte.
     fn check_splits(mark: [u8; MARK_LEN], text: &[u8], payload: &[u8], stream: &[u8]) {
         let expected = (payload.to_vec(), Some(stream.to_vec()));
         let new = || Payload::EndMark(EndMark::new(mark));

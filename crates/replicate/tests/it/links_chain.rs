@@ -76,7 +76,7 @@ struct Link {
     snapshot: Option<(String, Framing)>,
 }
 
-/// The part of the protocol that a replica expects next on its link.
+/// The part of the replication protocol that a replica expects next on its link (connection).
 enum Reading {
     Replies(LinkHandshake),
     Header(ReplId, u64),
@@ -178,7 +178,7 @@ impl Server {
     }
 
     /// Processes the bytes that a replica has received, but applies at most `units_max` commands
-    /// and transactions. Returns false if the link has failed.
+    /// and transactions. Returns false if the connection to the primary has failed.
     fn use_received(&mut self, link: &mut Link, mut units_max: usize, world: &mut Facts<'_>) -> bool {
         loop {
             match &mut link.reading {
@@ -350,8 +350,8 @@ impl World {
         });
     }
 
-    /// Closes the link of a replica. Received bytes that are not a complete command or transaction
-    /// are lost.
+    /// Closes the connection of a replica to its primary. Received bytes that are not a complete
+    /// command or transaction are lost.
     fn disconnect(&mut self, at: usize) {
         if let Some(link) = self.servers[at].link.take() {
             let is_half = link.received.starts_with(b"M;") && unit_len(&link.received).is_none();
@@ -360,8 +360,8 @@ impl World {
         }
     }
 
-    /// Delivers up to `max_bytes` bytes to the replica of a link, which applies up to `units_max`
-    /// commands and transactions.
+    /// Delivers up to `max_bytes` bytes over a link (connection) to its replica, which applies up
+    /// to `units_max` commands and transactions.
     fn receive(&mut self, at: usize, max_bytes: usize, units_max: usize) {
         let server = &mut self.servers[at];
         let Some(mut link) = server.link.take() else { return };

@@ -27,18 +27,18 @@ use crate::prefetch::prefetch_read;
 pub struct WalkPoint(u64);
 
 impl WalkPoint {
-    /// The point of a walk before all elements of the table.
+    /// The point of a snapshot's walk before all elements of the table.
     pub const START: Self = Self(0);
-    /// The point of a walk after all elements of the table.
+    /// The point of a snapshot's walk after all elements of the table.
     pub const END: Self = Self(1 << POINT_BITS);
 
-    /// Returns true if the walk has not reached the element at this position yet.
+    /// Returns true if the snapshot's walk has not reached the element at this position yet.
     #[inline]
     pub fn is_before(self, position: u64) -> bool {
         position >> (64 - POINT_BITS) >= self.0
     }
 
-    /// Returns the point of the walk as a number that can be stored in an atomic.
+    /// Returns the point of the snapshot's walk as a number that can be stored in an atomic.
     pub fn to_bits(self) -> u64 {
         self.0
     }

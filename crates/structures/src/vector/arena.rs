@@ -182,14 +182,14 @@ impl Rows {
         self.len += 1;
     }
 
-    /// Borrows the bytes of the row at `place`.
+    /// Borrows the bytes of the node's row at `place`.
     #[inline]
     pub(super) fn get(&self, place: u32) -> &[u8] {
         let (chunk, at) = self.chunks.split(place);
         &bytes(self.chunks.get(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]
     }
 
-    /// Borrows the bytes of the row at `place` mutably.
+    /// Borrows the bytes of the node's row at `place` mutably.
     pub(super) fn get_mut(&mut self, place: u32) -> &mut [u8] {
         let (chunk, at) = self.chunks.split(place);
         &mut bytes_mut(self.chunks.get_mut(chunk))[at * self.row_len_bytes..][..self.row_len_bytes]
@@ -251,7 +251,7 @@ impl Lists {
         &self.chunks.get(chunk)[at * self.width..][..self.width]
     }
 
-    /// Borrows the links of the list at `place`.
+    /// Borrows the links in the list of the node at `place`.
     #[inline]
     pub(super) fn get(&self, place: u32) -> &[u32] {
         let row = self.row(place);
@@ -263,7 +263,7 @@ impl Lists {
         &mut self.chunks.get_mut(chunk)[at * self.width..][..self.width]
     }
 
-    /// Adds a link to the list at `place`, which must be shorter than the limit.
+    /// Adds a link to the list of the node at `place`, which must be shorter than the limit.
     pub(super) fn add(&mut self, place: u32, link: u32) {
         let len = self.get(place).len();
         assert!(len < self.limit, "the caller checks the limit of links");
@@ -273,7 +273,7 @@ impl Lists {
         self.row_mut(place)[len] = link;
     }
 
-    /// Removes a link from the list at `place`, which must have the link.
+    /// Removes a link from the list of the node at `place`, which must have the link.
     pub(super) fn remove(&mut self, place: u32, link: u32) {
         let len = self.get(place).len();
         let row = self.row_mut(place);
@@ -282,7 +282,7 @@ impl Lists {
         row[len - 1] = NONE;
     }
 
-    /// Removes all links from the list at `place`.
+    /// Removes all links from the list of the node at `place`.
     pub(super) fn clear(&mut self, place: u32) {
         self.row_mut(place).fill(NONE);
     }
