@@ -20,8 +20,8 @@ use crate::freeing::FreeingSteps;
 /// The number in this process of the next vector set that is created.
 static NEXT_UID: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes of an element of a vector set besides vector, links and texts: its node, and its places
-/// in the names and in their order.
+/// The bytes of an element of a vector set besides vector, links and texts: its node, and its
+/// places in the names and in their order.
 const NODE_LEN_BYTES: usize = 133;
 
 /// The attributes of an element after VADD or VSETATTR.
