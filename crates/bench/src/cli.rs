@@ -244,10 +244,10 @@ struct What {
     /// connections.
     #[arg(long, value_name = "SET:GET", default_value = "R:R")]
     key_pattern: String,
-    /// Smallest key number, with --ratio.
+    /// Smallest key number of memtier's mix (--ratio); ignored without --ratio.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     key_minimum: u64,
-    /// Largest key number, with --ratio.
+    /// Largest key number of memtier's mix (--ratio); ignored without --ratio.
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000_000)]
     key_maximum: u64,
     /// Median of pattern G [default: the middle of the key range].
@@ -259,7 +259,7 @@ struct What {
     /// Exponent of pattern Z [default: 1].
     #[arg(long, value_name = "NUMBER")]
     key_zipf_exp: Option<f64>,
-    /// Prefix of keys, with --ratio.
+    /// Prefix of the keys of memtier's mix (--ratio); ignored without --ratio.
     #[arg(long, value_name = "TEXT", default_value = "memtier-")]
     key_prefix: String,
     /// A command with placeholders, as one word or several: SET {key uniform 100000} {value 64}.

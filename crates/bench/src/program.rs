@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::cli::{self, RunArguments};
 use crate::compare::{self, CompareArguments};
 
-/// Measures servers that speak the Redis protocol.
+/// Generates load on servers that speak the Redis protocol, and measures them.
 #[derive(Debug, Parser)]
 #[command(name = "saker-bench", version, propagate_version = true)]
 pub struct Program {

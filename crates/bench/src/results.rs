@@ -350,7 +350,8 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Returns the name of the simulator in reports and in JSON: `netem` or `relay`.
+    /// Returns the name of the simulator of the network link in reports and in JSON: `netem` (the
+    /// kernel) or `relay` (a thread of saker-bench).
     pub fn name(self) -> &'static str {
         match self {
             LinkKind::Netem => "netem",

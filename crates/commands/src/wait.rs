@@ -70,14 +70,14 @@ impl EmptyReply {
 /// The type of value that a blocked client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// The client waits for a list.
+    /// The client waits for a list, in BLPOP and similar commands.
     List,
-    /// The client waits for a sorted set.
+    /// The client waits for a sorted set, in BZPOPMIN and similar commands.
     Zset,
-    /// The client waits for entries of a stream.
+    /// The client waits for entries of a stream, in XREAD.
     Stream,
-    /// The client waits for entries of a stream for a consumer group. The removal of the stream or
-    /// the group ends the wait, too.
+    /// The client waits for entries of a stream for a consumer group, in XREADGROUP. The removal of
+    /// the stream or the group ends the wait, too.
     Group,
 }
 

@@ -48,7 +48,7 @@ pub enum Existing {
 pub enum Until {
     /// The copy ends after one comparison of all keys.
     Copied,
-    /// The copy follows changes until Ctrl-C, and ends after one comparison of all keys.
+    /// The copy follows changes until Ctrl-C; then it compares all keys once and ends.
     Interrupted,
     /// The copy follows changes, and ends once both servers are equal and no changed key waits.
     Equal,

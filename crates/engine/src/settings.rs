@@ -62,8 +62,9 @@ bitflags! {
 pub struct AuditFilter {
     /// The kinds of events that the audit log records; empty without an audit log.
     pub events: AuditEvents,
-    /// Patterns of the names of users whose events are recorded. The last one that matches decides;
-    /// a pattern after `!` excludes users.
+    /// Patterns of the names of users whose events the audit log records. The last pattern that
+    /// matches decides; a pattern after `!` excludes users. Events of a user whom no pattern
+    /// matches are not recorded.
     pub users: Vec<Vec<u8>>,
 }
 

@@ -26,8 +26,8 @@ use crate::wait::BlockedClient;
 
 /// The most short commands whose times are measured together.
 const RUN_CALLS_MAX: u64 = 16;
-/// The threshold of the slow log or latency monitor, in nanoseconds, below which each command is
-/// timed separately.
+/// The threshold of the slow log, in nanoseconds, below which each command is timed separately.
+/// From this threshold on, short commands may be timed in groups.
 const SINGLY_BELOW_NANOS: u64 = 1_000_000;
 /// The minimum duration of a command, or of a group timed together, after which the time for the
 /// following commands is read anew. An expiry that the next command sets relative to now is counted

@@ -43,8 +43,10 @@ impl Access {
         (access & 0xFF).saturating_sub(periods)
     }
 
-    /// Returns a key's access clock after one more access at the present time. `access` is the
-    /// clock before the access; `draw` returns a uniform random number.
+    /// Returns a key's access clock after one more access at the present time. Under LRU it is the
+    /// time of the access; under LFU it also has a counter of accesses. `access` is the clock
+    /// before the access. `draw` returns a uniform random number, which decides if the LFU counter
+    /// grows.
     #[inline]
     pub(crate) fn touched(self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self {

@@ -10,7 +10,7 @@ use crate::keyspace::Keyspace;
 
 /// The number of shards that are read for an estimate about the keyspace.
 const SHARDS_SAMPLED: usize = 16;
-/// The number of keys with an expiry that are read in each shard for an estimate of the mean time
+/// The number of keys with an expiry that are read in each sampled shard, to estimate the mean time
 /// to live.
 const KEYS_SAMPLED: usize = 8;
 

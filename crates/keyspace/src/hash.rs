@@ -598,8 +598,10 @@ impl Hash {
         if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
     }
 
-    /// Returns a lower bound of the deadlines of a table's fields, in Unix milliseconds. Returns
-    /// `None` if no field has one or the hash is packed. O(1) without deadlines, else O(n / 400).
+    /// Returns a lower bound of the expiry times of the fields of a hash stored as a table, in Unix
+    /// milliseconds. Returns `None` if no field expires. For a hash stored as a listpack, returns
+    /// `None` without looking at its fields. O(1) if no field expires, else O(n / 400) for n
+    /// fields.
     pub(crate) fn deadline_bound_ms(&self) -> Option<i64> {
         if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
     }

@@ -201,7 +201,9 @@ type KeyPlace = (usize, KeyHash, Box<[u8]>);
 /// A big value that was removed from the keyspace and is stored only for the snapshot's walk.
 struct RemovedObject {
     object: Object,
-    /// The bytes that the value contributes to [`Snapshot::left_len_bytes`].
+    /// The bytes of this value that are part of [`Snapshot::left_len_bytes`]. That is the sum for
+    /// all values and tables that were removed from the keyspace but are kept for the walk. 0 if
+    /// the value is counted with its flushed table.
     len_bytes: usize,
 }
 
@@ -751,8 +753,9 @@ impl Snapshot {
         self.db_at_point(big.slot)
     }
 
-    /// Visits the next pieces of a big value like
-    /// [`Keyspace::walk_big`](crate::Keyspace::walk_big); `lock` locks a shard.
+    /// Calls `visit` with the next pieces of one big value of the snapshot, about `elements_max`
+    /// elements. `lock` locks a shard, and returns `None` if a busy script holds it; then nothing
+    /// is visited. O(elements), as [`Keyspace::walk_big`](crate::Keyspace::walk_big).
     pub(crate) fn walk_big<'k>(
         &self,
         lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,

@@ -162,7 +162,8 @@ impl Socket {
         self.carried().map_or(&[], |carried| carried.input.unread())
     }
 
-    /// Returns the number of bytes of output that were queued and not sent, including held parts.
+    /// Returns the number of bytes of output that were queued and not sent, including output that
+    /// is held back until the caller releases it.
     pub fn unsent_len_bytes(&self) -> usize {
         self.carried().map_or(0, |carried| carried.output.len_bytes())
     }

@@ -4,7 +4,8 @@
 //! Seeds determine the saves: their format, their data, the thread of the save (walker) that runs
 //! next, changes between two steps, short writes. Each save runs once to record the result of a
 //! crash at each of its operations. It then runs once for each operation, which fails in that run.
-//! `SAKER_SAVES=2000` sets the number of seeds; the first seed is that of the property tests.
+//! `SAKER_SAVES=2000` sets the number of seeds. The first seed follows from `PROPTEST_RNG_SEED`,
+//! which also determines the property tests.
 
 use std::sync::Arc;
 use std::time::Instant;

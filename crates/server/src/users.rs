@@ -15,7 +15,8 @@ use crate::config::rewrite;
 use crate::config::table::{persistence, security};
 use crate::shared::{Message, Shared};
 
-/// Returns the command table and the channel permissions that new users of this server get.
+/// Returns what ACL rules need to define users of this server: the table in which they look up
+/// commands, and the channels that a new user may access.
 pub fn new_users<'a>(engine: &'a engine::Shared, settings: &Settings) -> NewUsers<'a> {
     NewUsers { table: &engine.table, channels: settings.new_channels }
 }

@@ -102,7 +102,8 @@ impl fmt::Display for Report {
 /// An element: its pusher, its list, and its number among that pusher's elements of the list.
 type Element = (usize, usize, usize);
 
-/// A random request of a pipeline, as the client must know it to use the reply.
+/// A random request in a client's pipeline, with the facts by which the client reads its reply and
+/// records the pushed and popped elements.
 enum Request {
     /// RPUSH of these elements to the list that they name.
     Push(Vec<Element>),

@@ -48,7 +48,8 @@ pub type RepeatRun = dyn FnOnce(&Session) -> Result<()> + Send;
 /// A lane: one of the sequences of CI steps that can run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Checks of the sources and tests, which share one target folder.
+    /// Checks of the source text, such as clippy, and the workspace's tests. All of them share one
+    /// target folder.
     Sources,
     /// Steps that build the sources in other ways, into target folders of their own, and compute.
     Models,

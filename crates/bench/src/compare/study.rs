@@ -161,14 +161,15 @@ impl Default for Load {
 pub enum ClientThreads {
     /// The load generator has this number of threads.
     Count(usize),
-    /// The load generator has a number of threads that follows from the engine's.
+    /// The load generator has as many threads as the measured engine has I/O threads:
+    /// `"as-engine"`.
     Named(AsEngine),
 }
 
 /// The only name that `client_threads` accepts instead of a number.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub enum AsEngine {
-    /// The load generator has as many threads as the engine has I/O threads.
+    /// The load generator has as many threads as the measured engine has I/O threads.
     #[serde(rename = "as-engine")]
     AsEngine,
 }

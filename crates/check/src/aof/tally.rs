@@ -167,7 +167,7 @@ impl Tally {
     }
 
     /// Drops the keys with the lowest counts, about half of all keys. Subtracts the highest dropped
-    /// count from the counts of the others. O(keys).
+    /// count from the counts of the others, so that none becomes too high. O(keys).
     fn drop_keys(&mut self) {
         let mut counts: Vec<u64> = self.keys.values().map(|of| of.count).collect();
         let at = counts.len() - KEYS_MAX;

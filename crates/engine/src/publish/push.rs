@@ -44,8 +44,9 @@ fn counted_bytes(len_bytes: usize) -> u64 {
 }
 
 impl Push {
-    /// Creates a message for one client, and adds it to the waiting bytes of the client and to
-    /// `push_bytes`. The caller must put it into the inbox of the client's thread.
+    /// Creates a message for one client. Adds its length to the client's waiting bytes, and its
+    /// memory to `push_bytes`, the total of all clients. The caller must put it into the inbox of
+    /// the client's thread.
     pub fn counted(
         push_bytes: &AtomicU64,
         client: &Arc<ClientInfo>,

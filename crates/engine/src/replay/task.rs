@@ -67,7 +67,7 @@ impl<R> Slice<R> {
 pub enum Task<R> {
     /// The lane (thread) runs these requests of the replayed file.
     Run(Slice<R>),
-    /// The lane (thread) waits for the other lanes that own keys of the same requests (a meeting).
+    /// The lane (thread) waits in a meeting: for the other lanes that own a key of these requests.
     /// The last lane to arrive runs the requests.
     Meet(Arc<Meeting<R>>),
 }

@@ -108,9 +108,9 @@ impl Pairs {
         if self.table.deadline_count() == 0 { None } else { self.table.extra().map(|due| due.min_ms) }
     }
 
-    /// Removes fields that are due at `now_ms`, at most about `fields_max`, and calls `each` with
-    /// their names. Returns the number removed. Afterwards [`Pairs::next_deadline_ms`] is later
-    /// than `now_ms` if all due fields were removed.
+    /// Removes fields that have expired at `now_ms` from a hash stored as a table, at most about
+    /// `fields_max`, and calls `each` with their names. Returns the number removed. Afterwards
+    /// [`Pairs::next_deadline_ms`] is later than `now_ms` if all expired fields were removed.
     pub(super) fn remove_due(
         &mut self,
         now_ms: i64,

@@ -453,7 +453,8 @@ struct Progress<'a> {
 
 /// The next action of a TLS session after rustls has processed some input.
 enum Next {
-    /// The rest of the received input must be passed to rustls.
+    /// rustls must be called again with the rest of the received bytes: each call makes only one
+    /// step.
     Again,
     /// The TLS session must wait until more input is received.
     Wait,

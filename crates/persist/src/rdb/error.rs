@@ -68,7 +68,8 @@ pub enum FormatErrorKind {
     FieldExpiry,
     /// A hash has a different number of values than field names.
     BrokenTemplate,
-    /// Shared field names are missing, out of order, or duplicate.
+    /// A list of field names that several hashes share is empty, out of order, or has a name twice;
+    /// or its number is that of another list.
     BrokenFieldNames,
     /// Shared field names take more memory than one file may use.
     TooManyFieldNames,

@@ -129,7 +129,8 @@ pub enum FollowUp {
 /// The kind of file that an option's value names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// The option's value names no file.
+    /// No kind of file: the option's values are not names of files or folders, so a shell does not
+    /// complete them as paths.
     Nothing,
     /// The option's value names a file.
     File,

@@ -150,8 +150,8 @@ fn turns(shared: &Shared, fields: &mut Fields) {
     fields.add("instantaneous_eventloop_duration_usec", nanos / cycles.max(1) / 1000);
 }
 
-/// Writes the Changelog section: the positions of the change log, and the replies that wait for its
-/// readers.
+/// Writes the Changelog section of INFO: the positions of the change log, and the number of replies
+/// that wait for its readers. Its main readers are the append-only file and the replication stream.
 pub fn change_log(shared: &Shared, fields: &mut Fields) {
     let log = &shared.engine.log;
     let (merged, is_attached) = (log.progress(), log.is_attached());

@@ -86,8 +86,8 @@ pub struct Login {
 }
 
 impl Oidc {
-    /// Creates the state of logins by token from the options; `None` if they name no source of
-    /// public keys.
+    /// Creates the state of logins by OIDC tokens from the options. Returns `None` if they name no
+    /// source of the identity provider's public keys, which verify tokens.
     ///
     /// # Errors
     /// The name of an invalid option, and the reason.
@@ -198,8 +198,9 @@ impl Oidc {
     }
 }
 
-/// Reads the identity provider's public keys at each interval and on request, until the server
-/// stops. This is the body of the thread `oidc-keys`.
+/// Reads the identity provider's public keys, which verify OIDC tokens, from the file and the web
+/// server. Does so every `oidc-keys-refresh` seconds and on request, until the server stops. This
+/// is the body of the thread `oidc-keys`.
 pub fn run(oidc: &Oidc) {
     let mut is_first = oidc.web.is_some();
     loop {

@@ -70,8 +70,8 @@ impl Shared {
     }
 }
 
-/// The reader of the change log that passes each batch to the writer of the append-only file. The
-/// thread that merges the log calls it.
+/// The reader of the change log that passes each batch of changes to the writer of the append-only
+/// file. Called by the thread that merges the changes of all threads into one order.
 struct AofReader {
     writer: Arc<Writer>,
     kept: RetainedBytes,

@@ -11,7 +11,7 @@ use crate::shared::Shared;
 /// Passes the role and the options that depend on it to the engine: `replica-read-only`,
 /// `replica-serve-stale-data` and `replica-ignore-maxmemory`. Called after each change of the role,
 /// of the phase of the link to the primary, or of one of these options. Also called before and
-/// after the load of a snapshot beside the present data.
+/// after a primary's snapshot is loaded into hidden data beside the old data.
 pub fn update_engine(shared: &Shared) {
     let (is_read_only, serves_stale, ignores_limit) = {
         let store = shared.config();

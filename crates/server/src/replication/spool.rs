@@ -95,7 +95,8 @@ pub struct SpoolReader {
     number: usize,
 }
 
-/// The state of a spool, which its lock protects.
+/// The state of a spool, which its lock protects. A spool is the queue of a snapshot's bytes
+/// between its writer and the replicas that receive it.
 struct State {
     /// The blocks that at least one reader still needs, in order and without gaps. Those in files
     /// come first.

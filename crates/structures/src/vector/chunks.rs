@@ -79,7 +79,8 @@ pub(super) struct PlaceLen {
     pub(super) len_bytes: usize,
     /// The alignment of a chunk's items in bytes.
     pub(super) align: usize,
-    /// The length in bytes up to which a chunk has as many places as fill its memory block best.
+    /// The maximum memory of a chunk (a block of items), in bytes; a chunk of few long items may
+    /// take more. Within it, a chunk gets the number of places that wastes the least memory.
     pub(super) chunk_len_bytes_max: usize,
 }
 

@@ -14,9 +14,9 @@ const TIMES_MS: std::ops::Range<u64> = 1_577_836_800_000..99_999_999_999_999;
 /// stream has further ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The changes at this place that only the first stream has.
+    /// The changes at this place that only the first of the two compared streams has.
     pub ours: Vec<Change>,
-    /// The changes at this place that only the second stream has.
+    /// The changes at this place that only the second of the two compared streams has.
     pub theirs: Vec<Change>,
 }
 

@@ -9,7 +9,8 @@ use crate::programs::{IF_ODD, NEXT, RAISES, SKIPPED, is_reading, weight};
 
 const REFUSED: &str = "ERR Write commands are not allowed from read-only scripts.";
 
-/// Splits the words of a script's EVAL into its declared keys and its program.
+/// Splits the words of an EVAL request into the declared keys of its script and the script's
+/// program: the words after the keys, which are the commands that it runs.
 fn parts<'w, 'a>(words: &'w [&'a [u8]]) -> (&'w [&'a [u8]], &'w [&'a [u8]]) {
     let count = std::str::from_utf8(words[2]).ok().and_then(|text| text.parse().ok());
     words[3..].split_at(count.expect("a number of keys"))

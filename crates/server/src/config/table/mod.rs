@@ -122,8 +122,9 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     /// The minimum similarity of two names for a typing error, from 0 (nothing in common) to 1
     /// (equal). One extra letter or two swapped letters give 0.9 or more.
     const LIKE: f64 = 0.9;
-    /// The maximum length of a name that is compared, in bytes. All names of options are shorter.
-    /// The limit is needed because a comparison takes quadratic time.
+    /// The maximum length, in bytes, of a mistyped option name for which the most similar option is
+    /// searched. All names of options are shorter. The limit is needed because comparing two names
+    /// takes quadratic time.
     const LEN_BYTES_MAX: usize = 64;
     if name.len() > LEN_BYTES_MAX {
         return None;
