@@ -661,7 +661,7 @@ pub enum Find {
     KeyNum {
         /// The index of the argument with the number of keys, relative to the start of the search.
         keynum: u8,
-        /// The index of the first key, relative to the start of the search.
+        /// The index of the argument that is the first key, relative to the start of the search.
         first: u8,
         /// The distance from one key to the next, in arguments.
         step: u8,

@@ -322,7 +322,7 @@ fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
 enum Scores {
     /// The reply has members with scores: WITHSCORES.
     Shown,
-    /// The reply has members alone.
+    /// The reply has the members without their scores.
     Hidden,
 }
 

@@ -39,7 +39,8 @@ pub enum Work {
 pub struct ParsedRequest {
     /// The command of the request; `None` if no command has this name.
     pub registered: Option<&'static Registered>,
-    /// The way in which the batch handles the request.
+    /// The way to handle the request: to run it, or to reply with an error and close the
+    /// connection.
     pub work: Work,
     /// The key and member that are prefetched for the request. The database is the one selected
     /// when the request was parsed.

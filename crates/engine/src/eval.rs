@@ -60,7 +60,7 @@ use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
 use crate::table::{Registered, Runner, ScriptVerb};
 
-/// Returns the commands that run scripts, for the joined command table.
+/// Returns the commands that run scripts, to be added to the server's table of all commands.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Script))
 }

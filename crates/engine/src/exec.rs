@@ -27,7 +27,7 @@ use crate::stats::Ran;
 use crate::table::{Registered, Runner, Verb};
 use crate::transaction::{Transaction, Watch};
 
-/// Returns the transaction commands, for the joined command table.
+/// Returns the transaction commands, to be added to the server's table of all commands.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Transaction))
 }

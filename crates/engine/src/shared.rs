@@ -256,8 +256,7 @@ pub struct Start {
     pub threads: usize,
     /// The number of databases of the keyspace.
     pub databases: usize,
-    /// The table of all commands: those of the data types, of transactions and scripts, and of the
-    /// server.
+    /// The server's table of all commands, with those of every crate.
     pub table: CommandTable,
     /// The configuration options of the engine.
     pub settings: Settings,
@@ -275,8 +274,7 @@ pub struct Shared {
     /// cannot name its keys takes it exclusively. A thread locks a shard only inside the gate,
     /// under the index of its I/O thread or of its [`GateSlot`].
     pub gate: Gate,
-    /// The table of all commands: those of the data types, of transactions and scripts, and of the
-    /// server.
+    /// The server's table of all commands, with those of every crate.
     pub table: CommandTable,
     /// The users of access control, and the log of refused requests.
     pub acl: Acl,

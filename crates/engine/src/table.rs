@@ -1,4 +1,4 @@
-//! The joined table of all commands, and the look-up by name.
+//! The server's table of all commands, with those of every crate, and the look-up by name.
 //!
 //! It is built once at start from the tables of all crates. Its entries live as long as the
 //! process, so a command is a `'static` reference everywhere.
@@ -144,7 +144,8 @@ pub enum Databases {
     SelectedAndBehindDb,
 }
 
-/// A command in the joined table, with facts derived from its declaration.
+/// A command in the server's table of all commands: its declaration, and properties derived from
+/// it.
 pub struct Registered {
     /// The command's declaration: name, arity, flags, keys, documentation.
     pub command: Command<Runner>,

@@ -399,8 +399,9 @@ impl BlockedClients {
         self.left_behind_count.load(Relaxed) > 0
     }
 
-    /// Removes the clients whose wait has ended from queues that a busy script held. The caller is
-    /// inside the gate (the keyspace's shared lock) and holds no shard's lock.
+    /// Removes the clients whose wait has ended from queues of keys whose shards a busy script had
+    /// locked. The caller is inside the gate (the keyspace's shared lock) and holds no shard's
+    /// lock.
     #[cold]
     pub fn remove_left_behind(&self, keyspace: &Keyspace) {
         // Taken out of the list first, because a shard's lock comes before the list's lock.

@@ -76,7 +76,8 @@ pub struct Evicted {
 
 /// The maximum number of eviction candidates in a thread's pool.
 const POOL_LEN_MAX: usize = 16;
-/// The number of keys sampled for each unit of the option `maxmemory-samples`. Under LFU it is 1.
+/// The number of keys sampled for each unit of the option `maxmemory-samples`: with the value 5,
+/// twice 5 keys. Under an LFU policy, 1 key for each unit.
 const SAMPLES_PER_OPTION: usize = 2;
 /// The most samples drawn for one eviction. A sample leads to no evicted key only if other threads
 /// take its candidates at the same time.

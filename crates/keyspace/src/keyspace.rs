@@ -709,7 +709,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// Adds the value of a shard that has no value yet. O(shards).
+    /// Stores a value for a shard, which must have none yet. O(shards).
     fn insert(&mut self, shard: usize, held: T) {
         let mut many = match std::mem::replace(self, Self::Many(Vec::new())) {
             Self::Many(many) if many.is_empty() => return *self = Self::One((shard, held)),

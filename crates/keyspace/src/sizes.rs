@@ -213,8 +213,8 @@ pub(crate) struct Resize {
 
 type Cells = [AtomicU64; CELLS];
 
-/// The counts of keys by size that one thread has made, by database and cell. See the module's
-/// comment.
+/// The changes that one thread has made to the counts of keys by size, for each database. See the
+/// module's comment.
 pub struct SizeLane {
     dbs: Box<[OnceLock<Box<Cells>>]>,
 }

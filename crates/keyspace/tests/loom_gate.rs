@@ -1,6 +1,7 @@
-//! A proof of the gate under every interleaving and every allowed stale read (loom). An exclusive
-//! owner is alone and sees all earlier work. Callers that wait are let in again. Upgrading threads
-//! never wait for each other; loom would report a thread that sleeps forever as a deadlock.
+//! A proof of the gate, the lock of the keyspace, under every interleaving and every allowed stale
+//! read (loom). An exclusive owner is alone and sees all earlier work. Callers that wait are let in
+//! again. Upgrading threads never wait for each other; loom would report a thread that sleeps
+//! forever as a deadlock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p keyspace --test loom_gate`
 #![cfg(loom)]

@@ -342,7 +342,8 @@ impl<S: ByteSource> Splitter<S> {
         matches!(self.input, Some(Input::Compressed(_)))
     }
 
-    /// Returns the numbers of unsupported items skipped so far, by kind.
+    /// Returns the numbers of items of the file that this server does not support and that were
+    /// skipped so far, by kind.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }

@@ -117,7 +117,7 @@ enum State {
     },
 }
 
-/// The next step of a failover that waits for a replica.
+/// The step that a server takes next in a failover while it waits for a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The caller must check again after this number of milliseconds, or when a replica
@@ -154,7 +154,7 @@ pub enum Rejection {
     IsDone,
 }
 
-/// The distinction of the first request to the target to become the primary from repeated ones.
+/// The first or a repeated request to the target of a failover to become the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The target was not asked before to become the primary.

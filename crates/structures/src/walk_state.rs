@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A part of a walked structure (an element, a node) with a known size in memory.
 pub trait MemorySize {
-    /// Returns the size of the part in memory in bytes, with the blocks that it owns.
+    /// Returns the size of this element or node in memory in bytes, with the blocks that it owns.
     fn weight_bytes(&self) -> usize;
 }
 

@@ -12,10 +12,11 @@ use super::users::Users;
 #[derive(Clone, Debug)]
 pub struct Identity {
     user: Arc<User>,
-    /// The version of the users when this user was last looked up; 0 before the first time.
+    /// The version of access control's users ([`Users::version`]) when this user was last looked
+    /// up; 0 before the first time.
     version: u64,
-    /// The version of the users at which this user has all rights; 0 if it does not have them. A
-    /// request of such a user therefore costs one comparison.
+    /// The version of access control's users ([`Users::version`]) at which this user has all
+    /// rights; 0 if it does not have them. A request of such a user therefore costs one comparison.
     free_at: u64,
     origin: Origin,
     /// True if the session must authenticate before most commands.

@@ -13,14 +13,15 @@ use super::user::{DEFAULT_USER, User};
 /// Users by name; there is always one called `default`.
 pub(super) type UserMap = BTreeMap<Box<[u8]>, Arc<User>>;
 
-/// All users of access control, and the version counters by which sessions notice changes.
+/// All users of access control. Two counters increase with changes of the users, so that sessions
+/// notice the changes.
 #[derive(Debug)]
 pub struct Users {
     users: RwLock<UserMap>,
-    /// The version of the users. It starts at 1, and increases with each change of users, under the
-    /// lock. A session that has not looked up its user yet has version 0.
+    /// The version of the set of users: a counter that starts at 1 and increases with each change
+    /// of users, under the lock. A session that has not looked up its user yet has version 0.
     version: AtomicU64,
-    /// The version that increases when sessions may have to be closed: their user was removed, or
+    /// A counter that increases when sessions may have to be closed: their user was removed, or
     /// lost the right to a channel.
     closings: AtomicU64,
 }
@@ -50,7 +51,8 @@ impl Users {
         let Ok(_) = result;
     }
 
-    /// Returns the version of the users, which increases with each change of a user.
+    /// Returns the version of the set of users: a counter that increases with each change of a
+    /// user.
     #[inline]
     pub fn version(&self) -> u64 {
         // Relaxed: the version changes under the lock, and a thread that sees the change takes the
@@ -58,7 +60,7 @@ impl Users {
         self.version.load(Relaxed)
     }
 
-    /// Returns the version that increases when sessions may have to be closed, because their user
+    /// Returns the counter that increases when sessions may have to be closed, because their user
     /// was removed or lost rights.
     #[inline]
     pub fn closings(&self) -> u64 {
@@ -76,8 +78,8 @@ impl Users {
         Arc::clone(&self.read()[DEFAULT_USER])
     }
 
-    /// Returns the user called `name`, the user `default`, and the version of the users in which
-    /// both were found.
+    /// Returns the user called `name`, the user `default`, and the version of the set of users in
+    /// which both were found.
     pub(super) fn look_up(&self, name: &[u8]) -> (Option<Arc<User>>, Arc<User>, u64) {
         let users = self.read();
         (users.get(name).cloned(), Arc::clone(&users[DEFAULT_USER]), self.version())
@@ -140,8 +142,8 @@ impl Users {
         drop(old);
     }
 
-    /// Publishes a new version of the users, by which sessions notice changes. The caller holds the
-    /// lock.
+    /// Increases the version of the set of users, by which sessions notice changes. The caller
+    /// holds the lock.
     fn publish(&self) {
         self.version.fetch_add(1, Relaxed);
     }

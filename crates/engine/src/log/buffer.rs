@@ -43,7 +43,7 @@ pub(super) struct Header {
 /// The position of a segment of a change log record in its unit (a command or transaction).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitPart {
-    /// The segment is the whole unit: a single command.
+    /// The segment is a whole unit of the change log: a single command outside a transaction.
     Whole,
     /// A segment of a unit of several commands (a transaction), which must be enclosed in MULTI and
     /// EXEC. More segments of the unit follow.

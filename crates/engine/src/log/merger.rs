@@ -115,7 +115,7 @@ impl RetainedBytes {
 #[derive(Default)]
 struct Taken {
     chunk: Chunk,
-    /// The index in the chunk of the header of the segment to merge next.
+    /// The index of the segment to merge next: that of its header in the chunk.
     at: usize,
     /// The position in the chunk's text at which the segment to merge next begins.
     start: TextEnd,
@@ -271,8 +271,8 @@ impl Merger {
     }
 }
 
-/// The output of a merge of the change log: the batch's text and marks, while records of one buffer
-/// are appended.
+/// The output of a merge of the change log, while the records of one thread's buffer are appended
+/// to it.
 struct Stream<'m> {
     selected: &'m mut Selected,
     out: &'m mut Text,

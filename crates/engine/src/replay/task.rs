@@ -103,7 +103,8 @@ impl<R> Meeting<R> {
         self.missing.fetch_sub(1, AcqRel) == 1
     }
 
-    /// Records that the requests of the meeting have run, and wakes the waiting lanes (threads).
+    /// Records that the requests of this meeting have run. Wakes the lanes (threads) that wait at
+    /// the meeting.
     pub fn end(&self) {
         // Release: pairs with the Acquire in `is_over`.
         self.state.store(OVER, Release);

@@ -110,9 +110,9 @@ pub struct ThreadStats {
     pub running_nanos: Counter,
     /// The counters of requests and logins that access control refused.
     pub denied: Denials,
-    /// The number of calls of the system to receive from connections.
+    /// The number of system calls to receive data from connections.
     pub reads: Counter,
-    /// The number of calls of the system to send to connections.
+    /// The number of system calls to send data to connections.
     pub writes: Counter,
     /// The number of requests whose command does not exist.
     pub unknown_commands: Counter,

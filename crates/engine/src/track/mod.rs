@@ -270,17 +270,17 @@ impl Default for Tracking {
     }
 }
 
-/// The maximum number of items (pairs of a key and a reader) that the own thread of a client
-/// removes from the tracking tables when the client stops tracking. A visited shard counts as one
-/// item.
+/// The maximum number of items that the own thread of a client removes from the tracking tables
+/// when the client stops tracking. An item is a pair of a key and a client that has read it. A
+/// visited shard counts as one item.
 const DEPARTED_AT_ONCE: usize = 64;
 
-/// The maximum number of items (pairs of a key and a reader) that one step of the housekeeper
-/// removes from the tracking tables. A visited shard counts as one item.
+/// The maximum number of items (pairs of a key and a client that has read it) that one step of the
+/// housekeeper removes from the tracking tables. A visited shard counts as one item.
 const DEPARTED_PER_STEP: usize = 1024;
 
-/// The maximum number of items of the tracking tables (pairs of a key and a reader) removed under
-/// one lock of a shard.
+/// The maximum number of items of the tracking tables (pairs of a key and a client that has read
+/// it) removed under one lock of a shard.
 const REMOVED_PER_LOCK: usize = 64;
 
 /// The maximum number of clients whose items the housekeeper has yet to remove from the tracking

@@ -1,5 +1,5 @@
-//! The tracking table of one shard: pairs of a key and a reader, which can be found and removed by
-//! key and by reader.
+//! The tracking table of one shard: pairs of a key and a reader (a client that has read the key),
+//! which can be found and removed by key and by reader.
 //!
 //! ```text
 //!   by_name ─► key: name, first item ──┐            by_reader: reader's id ─► first item ──┐
@@ -53,7 +53,7 @@ struct Item<R> {
     links: [Link; 2],
 }
 
-/// The tracked keys of one shard, with their readers.
+/// The tracked keys of one shard, with their readers: the clients that have read them.
 pub struct TrackingTable<R> {
     keys: Slab<KeySlot>,
     items: Slab<Item<R>>,
@@ -77,7 +77,7 @@ impl<R> Default for TrackingTable<R> {
 /// The result of removing a reader (a tracking client) from a tracking table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// The number of items (pairs of a key and a reader) that were removed.
+    /// The number of items (pairs of a key and a client that has read it) that were removed.
     pub items: usize,
     /// The number of removed keys, which no client tracks any more.
     pub keys: usize,
@@ -187,8 +187,8 @@ impl<R> TrackingTable<R> {
         self.by_pair.find(hash_of_pair(key, id), is_it).copied()
     }
 
-    /// Removes an item (a pair of a key and a reader), and its key if the item was the key's last
-    /// one. Returns the item's reader, and true if the key was removed.
+    /// Removes an item (a pair of a key and a client that has read it), and its key if the item was
+    /// the key's last one. Returns the item's reader, and true if the key was removed.
     fn remove_item(&mut self, item: u32) -> (R, bool) {
         let of_key = self.unlink(OF_KEY, item);
         let of_reader = self.unlink(OF_READER, item);
@@ -214,8 +214,8 @@ impl<R> TrackingTable<R> {
         (reader, was_last)
     }
 
-    /// Puts an item (a pair of a key and a reader) before the first item of a list: that of its
-    /// key, or that of its reader.
+    /// Puts an item (a pair of a key and a client that has read it) before the first item of a
+    /// list: that of its key, or that of its reader.
     fn link(&mut self, list: usize, item: u32, first: u32) {
         self.items.get_mut(item).links[list].next = first;
         if first != NONE {
@@ -223,8 +223,8 @@ impl<R> TrackingTable<R> {
         }
     }
 
-    /// Removes an item (a pair of a key and a reader) from a list: that of its key, or that of its
-    /// reader. Returns its former links.
+    /// Removes an item (a pair of a key and a client that has read it) from a list: that of its
+    /// key, or that of its reader. Returns its former links.
     fn unlink(&mut self, list: usize, item: u32) -> Link {
         let link = self.items.get(item).links[list];
         if link.previous != NONE {
@@ -323,8 +323,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns all pairs of a tracked key and a reader twice: as found by the list of each key, and
-    /// by the list of each reader.
+    /// Returns all pairs of a tracked key and a reader (a client that has read it) twice: as found
+    /// by the list of each key, and by the list of each reader.
     fn pairs(readers: &TrackingTable<u64>) -> [BTreeSet<(Box<[u8]>, u64)>; 2] {
         let walk = |list: usize, first: u32| {
             let mut item = first;

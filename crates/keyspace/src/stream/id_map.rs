@@ -172,8 +172,8 @@ impl<V> IdMap<V> {
         self.runs[lower].values.extend(upper.values);
     }
 
-    /// Returns the index of the last run whose base is at or below `id`; 0 if no base is. Returns
-    /// `None` if there are no runs.
+    /// Returns the index of the last run (block of IDs) whose base, its lower bound, is at or below
+    /// `id`; 0 if no base is. Returns `None` if there are no runs.
     fn run_of(&self, id: StreamId) -> Option<usize> {
         // New IDs are usually above all others.
         if self.runs.back()?.base <= id {

@@ -190,8 +190,8 @@ impl Batch {
         Some(Cut { len_bytes, requests })
     }
 
-    /// Returns the position after the last unit (request or transaction) that ends at or before the
-    /// byte `file_offset` of the file.
+    /// Returns the position in the batch after the last unit (request or transaction) that ends at
+    /// or before the byte `file_offset` of the file.
     pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
         let ends = self.units().map(|unit| {
             let last = self.request(unit.end - 1);

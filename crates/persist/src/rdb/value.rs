@@ -13,7 +13,7 @@ use super::value_type::ValueType;
 use super::ziplist::TooLong;
 use super::{hash, list, set, stream, vectorset, zset};
 
-/// A value that was read from the RDB format.
+/// A key's value that was read from a file or payload in the RDB format.
 #[derive(Debug)]
 pub enum Value {
     /// A short string, which the keyspace stores together with its key. Its bytes may be the text

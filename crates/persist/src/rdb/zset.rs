@@ -22,7 +22,8 @@ pub(super) enum Scores {
 
 /// The maximum number of a sorted set's members that are read before they are added, a [`Run`].
 const RUN_MEMBERS_MAX: usize = 1 << 20;
-/// The length of a [`Run`]'s members, in bytes, from which it is complete.
+/// The total length of a [`Run`]'s members, in bytes, from which no more members are read before
+/// they are added.
 const RUN_BYTES_MAX: usize = 32 << 20;
 
 fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<(), FormatErrorKind> {

@@ -73,7 +73,8 @@ impl Records {
         }
     }
 
-    /// Begins a key with a big value, whose pieces follow.
+    /// Writes the beginning of a key with a big value. The caller then writes the value's pieces
+    /// with [`big_part`](Self::big_part).
     pub fn big_head(&mut self, big: &BigValue) {
         match self {
             Records::Rdb(encoder) => encoder.big_head(&big.key, big.expiry_ms, big.access, &big.head),

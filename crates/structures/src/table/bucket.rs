@@ -101,8 +101,8 @@ impl Bucket {
         self.words[slot] = word | (self.words[slot] & OVERFLOW);
     }
 
-    /// Empties a slot of the bucket; keeps the bucket's overflow flag. Returns the word without
-    /// that flag.
+    /// Empties a slot of the bucket; keeps the bucket's overflow flag. Returns the slot's word (the
+    /// element's tag, pointer and flags) without that flag.
     #[inline]
     pub(super) fn take(&mut self, slot: usize) -> u64 {
         let word = self.words[slot];

@@ -1,5 +1,5 @@
-//! Tests of the applier of a replication stream while keys or the keyspace are held by others
-//! (scripts, pauses, a full log).
+//! Tests of the applier of a replication stream while it has to wait: keys are locked by scripts,
+//! clients are paused, or the change log is full.
 
 use std::sync::atomic::Ordering::Relaxed;
 
