@@ -462,9 +462,9 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Merges a sparse segment with its equally deep buddy. Returns true if it has merged them. No
-    /// element is read: the bit that distinguished the segments moves from the directory into the
-    /// tag.
+    /// Merges a sparse segment with its equally deep buddy, the segment whose prefix of position
+    /// bits differs only in the last bit. Returns true if it has merged them. No element is read:
+    /// the bit that distinguished the segments moves from the directory into the tag.
     fn merge(&mut self, first: usize) -> bool {
         let segment = self.directory[first];
         let width = 1 << (self.depth - segment.depth());

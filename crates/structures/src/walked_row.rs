@@ -332,7 +332,8 @@ struct Stretches {
 /// visited yet.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// The present index of the stretch's first node.
+    /// The present index in the row of the first node of this stretch (sequence of unchanged
+    /// nodes).
     index: usize,
     /// The number, as of the start of the snapshot's walk, of the stretch's first node.
     number: usize,
@@ -344,14 +345,15 @@ impl Stretches {
         Self { all: (len > 0).then_some(Stretch { index: 0, number: 0, len }).into_iter().collect() }
     }
 
-    /// Returns the index in `all` of the first stretch that ends after the node index `index`; the
-    /// number of stretches if there is none.
+    /// Returns the index in `all` of the first stretch (sequence of unchanged nodes) that ends
+    /// after the node index `index`; the number of stretches if there is none.
     fn reaching(&self, index: usize) -> usize {
         self.all.partition_point(|stretch| stretch.index + stretch.len <= index)
     }
 
-    /// Divides the stretch at `place` in `all`, so that the node at `index`, which is within it,
-    /// begins a stretch. Returns the place of the stretch that the node begins.
+    /// Divides the stretch (sequence of unchanged nodes) at `place` in `all`, so that the node at
+    /// `index`, which is within it, begins a stretch. Returns the place of the stretch that the
+    /// node begins.
     fn divide(&mut self, place: usize, index: usize) -> usize {
         let stretch = &mut self.all[place];
         let before = index - stretch.index;
@@ -364,8 +366,8 @@ impl Stretches {
         place + 1
     }
 
-    /// Removes the node at `index` from its stretch. Returns the node's number; `None` if it is in
-    /// no stretch.
+    /// Removes the node at `index` from its stretch (sequence of unchanged nodes). Returns the
+    /// node's number; `None` if it is in no stretch.
     fn exclude(&mut self, index: usize) -> Option<usize> {
         let place = self.reaching(index);
         self.all.get(place).filter(|stretch| stretch.index <= index)?;

@@ -53,8 +53,8 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Returns the end of the neighbouring node that is next to the element: the back of the node
-    /// before it, the front of the node after it.
+    /// Returns the end of the neighbouring node on this side of an element of a list: the back of
+    /// the node before the element, the front of the node after it.
     pub(super) fn facing(self) -> End {
         match self {
             Side::Before => End::Back,
