@@ -117,8 +117,8 @@ pub struct Settings {
     pub connections: usize,
     /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// The size of values in bytes: `64`, `10-100`, `32:50,64:50`; empty if the workload has no
-    /// values.
+    /// The size of values in bytes: `64`, `10-100` (a range) or `32:50,64:50` (sizes, each with its
+    /// weight). Empty if the workload has no values.
     pub value_bytes: String,
     /// The number of different keys; 0 if all requests use the same key, as far as known.
     pub keyspace: u64,

@@ -211,6 +211,7 @@ pub(crate) struct Resize {
     pub new: SizeMark,
 }
 
+/// The counts of keys of one database, a cell for each bin (range of sizes) of each type.
 type Cells = [AtomicU64; CELLS];
 
 /// The changes that one thread has made to the counts of keys by size, for each database. See the

@@ -86,13 +86,13 @@ struct Activity {
     /// The number of connections with a `Data` event in the current epoch so far, each counted
     /// once.
     count: usize,
-    /// The number of connections with a `Data` event in the whole previous epoch (a sequence of
-    /// turns), each counted once.
+    /// The number of connections with a `Data` event in the whole previous epoch of
+    /// [`TURNS_PER_EPOCH`] turns, each counted once.
     count_before: usize,
     /// The number of `Data` events in the current epoch so far.
     reports: u32,
-    /// The mean time between two `Data` events in the previous epoch (a sequence of turns), in
-    /// nanoseconds.
+    /// The mean time between two `Data` events in the previous epoch of [`TURNS_PER_EPOCH`] turns,
+    /// in nanoseconds.
     report_interval_ns: u64,
 }
 
@@ -103,7 +103,7 @@ const TURNS_PER_EPOCH: u32 = 32;
 
 struct InputSlot {
     generation: u32,
-    /// The last epoch (some turns) in which `Data` was reported for the connection.
+    /// The last epoch of [`TURNS_PER_EPOCH`] turns in which `Data` was reported for the connection.
     active_epoch: u32,
     /// True if the event `Data` of this connection was reported in this turn.
     reported: bool,

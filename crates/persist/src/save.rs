@@ -649,8 +649,8 @@ impl Save {
         is_free
     }
 
-    /// Writes the walker's buffer to the file. Returns false if another walker alone may write to
-    /// the file.
+    /// Writes the walker's buffer to the file and empties it. Returns false, and leaves the buffer
+    /// as it is, if another walker has reserved the file for a big value.
     fn write_out(&self, walker: &mut Walker, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
         let mut stream = self.stream.lock();
         if stream.owner.is_some_and(|owner| owner != walker.number) {

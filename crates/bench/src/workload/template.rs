@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `{key uniform N}`, `{key sequence N}` | `key_` and ten digits, below N |
 //! | `{key zipfian N [S]}`, `{key gaussian N [MEDIAN DEVIATION]}` | the same |
-//! | `{value SIZE}` | a value; SIZE is `64`, `10-100` or `32:50,64:50` |
+//! | `{value SIZE}` | a value; SIZE is `64`, `10-100` or `32:50,64:50` (size:weight) |
 //! | `{rand N}` | a number below N |
 //! | `{range N W}` | two arguments: a number below N, and that number plus W, at most N - 1 |
 //! | `{tag}` | the hash tag of a random slot of a cluster, such as `{06S}` (redis-benchmark's) |

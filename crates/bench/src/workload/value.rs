@@ -28,8 +28,8 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// Parses the sizes of values: `64`, `10-100` or `32:50,64:50` (the notation of
-    /// memtier_benchmark's `--data-size-list`).
+    /// Parses the sizes of values: `64`, `10-100` (a range) or `32:50,64:50` (sizes, each with its
+    /// weight, as in memtier_benchmark's `--data-size-list`).
     pub fn parse(text: &str) -> Result<Self, BenchError> {
         let wrong = || BenchError::Usage(format!("{text:?} is not a size such as 64, 10-100 or 32:50,64:50"));
         let length = |text: &str| {

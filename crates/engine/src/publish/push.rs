@@ -1,8 +1,8 @@
 //! Messages to single connections that are not replies: invalidations of cached keys, lines of
 //! MONITOR, and replies to blocked clients with subscriptions. Any thread passes them to the thread
 //! of the connection, which appends them to the output in the order of arrival. They use the same
-//! inbox as published messages (`pubsub.rs`). A client therefore receives an invalidation before
-//! messages that were published later.
+//! inbox of the thread as published messages (`pubsub.rs`). A client therefore receives an
+//! invalidation before messages that were published later.
 //!
 //! The bytes in an inbox are counted per client. If more than [`WAITING_BYTES_MAX`] wait for a
 //! client, its thread closes it, because it would miss messages. After the inbox, the client's
@@ -17,8 +17,8 @@ use stdx::ConnId;
 use super::Outputs;
 use crate::client::ClientInfo;
 
-/// The maximum number of bytes that may wait in an inbox for one client. Its thread empties an
-/// inbox in every pass of the event loop.
+/// The maximum number of bytes that may wait for one client in the inbox of its thread. A thread
+/// empties its inbox in every pass of its event loop.
 pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 
 /// The minimum length in bytes of a message that outputs hold by reference, shared by the

@@ -128,8 +128,8 @@ fn many_clients_are_evicted_one_at_a_time() {
     }
 }
 
-/// Checks that small clients remain while clients grow on two threads, which both evict. Evicting
-/// the large ones is always enough, whenever the sum of the clients' memory is read.
+/// Checks that small clients remain while two threads let clients grow and evict clients. Without
+/// the large clients, memory is always below the limit, so no small client has to be evicted.
 #[test]
 fn small_clients_are_never_evicted_for_large_ones() {
     const LIMIT: u64 = 1_000_000;

@@ -12,7 +12,7 @@ use crate::driver::{Thread, shared_with};
 /// A declaration of keys that names only the first argument of a command.
 const DECLARED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 
-/// Creates a command whose record in the command table declares the first key only.
+/// Creates a command whose record declares the first key only.
 fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     let record = Command {
         name,
@@ -25,16 +25,14 @@ fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     record.map(Runner::Data)
 }
 
-/// Handles a command of the tests: reads the second key, which is not declared, by a typed
-/// accessor, which returns an error.
+/// Reads the second key, which is not declared, by a typed accessor, which returns an error.
 fn read(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found = ctx.db.string(args.key(2))?.is_some();
     ctx.reply.integer(found.into());
     Ok(())
 }
 
-/// Handles a command of the tests: sets and removes the second key, which is not declared, and
-/// replies without an error.
+/// Sets and removes the second key, which is not declared, and replies without an error.
 fn write(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.db.set_string(args.key(2), b"stray", Expiry::Clear);
     ctx.db.remove(args.key(2));

@@ -22,7 +22,8 @@ use super::span::Span;
 
 /// The number of buffers that are given to the kernel at the start.
 const PUBLISHED_MIN: u16 = 2;
-/// The alignment of the ring of entries: it must begin at a page.
+/// The alignment of the ring of entries, which must begin at a page. An entry tells the kernel of a
+/// buffer that it may fill.
 const PAGE_LEN_BYTES: usize = 4096;
 
 /// The kernel's flag that further completions of io_uring will follow: of the same request

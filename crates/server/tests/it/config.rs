@@ -232,8 +232,8 @@ fn is_ignored_here(signal: Signal) -> bool {
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// Checks that only termination signals and signals without a handler end a server, as with Redis
-/// 8.0.2.
+/// Checks that signals that mean nothing to a server, such as SIGALRM, do not end it. SIGUSR1 and
+/// SIGQUIT keep their default action and end it, as with Redis 8.0.2.
 #[test]
 fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
     let mut server = saker::start_binary(BINARY, &[]).expect("starts");

@@ -7,7 +7,8 @@ use testkit::{Client, Value};
 
 use crate::support::{as_process_on_each_back_end, connect, on_each_back_end};
 
-/// Maximum memory of the server while clients misbehave, in bytes.
+/// The memory that the tests allow the server to use while clients misbehave, in bytes. A test
+/// fails if INFO shows as much or more. It is no setting of the server.
 const MEMORY_BYTES_MAX: i64 = 100 << 20;
 
 /// Checks that the server still replies to other clients.

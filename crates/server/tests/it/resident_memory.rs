@@ -8,8 +8,8 @@ use crate::support::{as_process_on_each_back_end, happens, info};
 
 const MIB: usize = 1 << 20;
 
-/// Maximum memory that stays resident when the data is gone, in bytes: the free parts of pages of
-/// each size class and thread, and buffers.
+/// The memory that the tests allow to stay resident when the data is gone, in bytes: the free parts
+/// of pages of each size class and thread, and buffers.
 const LEFT_BYTES_MAX: usize = 24 * MIB;
 
 /// Returns the resident memory of a server, in bytes, without a request to the server.

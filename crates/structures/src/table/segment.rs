@@ -199,7 +199,7 @@ pub(super) struct Slot {
     pub(super) slot: usize,
 }
 
-/// Returns the words of a segment's occupied slots, without overflow flags.
+/// Returns the words of a segment's occupied slots, each with its overflow flag cleared.
 pub(super) fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
     let all = segment.buckets().iter().flat_map(|bucket| bucket.words);
     all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)

@@ -4,8 +4,8 @@ use super::order::Order;
 use super::{Config, LEVEL_MAX, NONE, Slot, Upper, VectorIndex};
 use std::fmt;
 
-/// The end of the range of numbers (uids) that nodes of files may have. It leaves room for the
-/// numbers of later nodes.
+/// The first number (uid) that is too large for a node read from a file. It leaves room for the
+/// numbers of nodes that are added later.
 const UID_END: u64 = 1 << 62;
 /// The inverse of the fraction of nodes without links above which the whole graph is built anew.
 const LINKLESS_PART: usize = 8;

@@ -22,7 +22,8 @@ enum Declares {
     None,
 }
 
-/// The liberties of a random script: keys that it may not declare, and additional commands.
+/// The extent to which a random script goes beyond its commands and their keys: with other keys,
+/// conditions and additional commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// The script uses only the keys of its commands, and runs only these commands,

@@ -12,8 +12,8 @@ use super::{Twins, contents, name_of, writers};
 const TEMPLATES: &str = include_str!("templates.txt");
 
 const STEPS: usize = 12_000;
-/// The number of random steps between comparisons of the two keyspaces. If they differ, the run is
-/// repeated with a comparison after each step.
+/// The number of random steps between comparisons of the source with the replica. If they differ,
+/// the run is repeated with a comparison after each step.
 const STEPS_BETWEEN_CHECKS: usize = 40;
 
 fn templates() -> Vec<&'static str> {
@@ -49,11 +49,11 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
     line + rest
 }
 
-/// Runs random steps and compares the two keyspaces after every `between` steps. Returns the names
-/// of the recorded commands.
+/// Runs random steps on a source, and the commands that it records on a replica. Compares the two
+/// keyspaces after every `between` steps. Returns the names of the recorded commands.
 ///
 /// # Errors
-/// The number of the step after which the twins differ.
+/// The number of the step after which the two keyspaces differ.
 fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
     let (mut rng, mut twins, templates) = (fastrand::Rng::with_seed(seed), Twins::new(), templates());
     let mut recorded = BTreeSet::new();

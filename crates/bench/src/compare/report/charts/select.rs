@@ -112,8 +112,8 @@ struct MetricBars {
     about: &'static str,
 }
 
-/// Draws the bar charts of a metric: one per view, or one per test if there are fewer tests than
-/// views.
+/// Draws the bar charts of a metric: one per view (a table of the measurements under the same
+/// conditions), or one per test if there are fewer tests than views.
 fn metric_bars(wanted: &MetricBars, (engines, views): (&[Engine<'_>], &[View<'_>])) -> Group {
     let MetricBars { metric, format, id, title, about } = *wanted;
     let tests = distinct(views.iter().flat_map(|view| view.rows.iter().map(|row| row.test)));
