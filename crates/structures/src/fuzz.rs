@@ -4,10 +4,14 @@
 //! The bytes are used twice: as a structure from an untrusted source, if they are a valid one, and
 //! as a [`Script`] of operations. The operations are applied to the structure and to a naive twin.
 
+mod arrays;
 mod packs;
 mod tables;
 mod vectors;
 
+pub use arrays::fuzz_arrays;
+#[cfg(test)]
+pub(crate) use arrays::{ArrayTwin, check_array};
 pub use packs::{fuzz_intset, fuzz_listpack, fuzz_quicklist};
 pub use tables::{fuzz_entry, fuzz_ranked_members, fuzz_table};
 pub use vectors::fuzz_vectors;

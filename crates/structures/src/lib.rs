@@ -6,6 +6,7 @@
 //! twin. No I/O, no clock, no randomness: bytes, times and random numbers are arguments.
 
 pub mod alloc;
+pub mod array;
 mod block;
 pub mod claim;
 pub mod combiner;
