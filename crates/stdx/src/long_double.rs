@@ -68,7 +68,40 @@ impl LongDouble {
         sum.is_finite().then_some(Self(sum))
     }
 
-    /// Returns true if the 80-bit number is finite, false if it is infinite.
+    /// Formats the number with up to 17 significant digits, as C's `%.17Lg` does: with an exponent
+    /// below 1e-4 and from 1e17 on, without trailing zeros.
+    pub fn text_of_17_digits(self) -> String {
+        if self.0.is_infinite() || self.0.is_zero() {
+            return self.to_string();
+        }
+        // The digits with an exponent, in one of several forms.
+        let text = format!("{:.17}", self.0);
+        let (sign, text) = text.strip_prefix('-').map_or(("", &*text), |magnitude| ("-", magnitude));
+        let (mantissa, exponent) = text.split_once('E').unwrap_or((text, "0"));
+        let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = format!("{whole}{decimals}");
+        let leading = all.len() - all.trim_start_matches('0').len();
+        let digits = all.trim_matches('0');
+        let exponent: i32 = exponent.parse().expect("the exponent is an integer");
+        let exponent = exponent + whole.len() as i32 - 1 - leading as i32;
+        if !(-4..17).contains(&exponent) {
+            let (first, rest) = digits.split_at(1);
+            let point = if rest.is_empty() { "" } else { "." };
+            let exponent_sign = if exponent < 0 { '-' } else { '+' };
+            return format!("{sign}{first}{point}{rest}e{exponent_sign}{:02}", exponent.abs());
+        }
+        let Ok(point) = usize::try_from(exponent + 1) else {
+            return format!("{sign}0.{}{digits}", "0".repeat((-1 - exponent) as usize));
+        };
+        match digits.split_at_checked(point) {
+            Some((whole, "")) => format!("{sign}{whole}"),
+            Some(("", decimals)) => format!("{sign}0.{decimals}"),
+            Some((whole, decimals)) => format!("{sign}{whole}.{decimals}"),
+            None => format!("{sign}{digits}{}", "0".repeat(point - digits.len())),
+        }
+    }
+
+    /// Returns true unless the number is infinite.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
     }
@@ -230,5 +263,29 @@ mod tests {
             assert_eq!(LongDouble::from_f64(value).to_f64(), value);
         }
         assert_eq!(LongDouble::from_f64(0.1).to_string(), "0.10000000000000001");
+    }
+
+    #[test]
+    fn seventeen_digits_are_shown_as_c_shows_them() {
+        for (text, shown) in [
+            ("0", "0"),
+            ("-0", "0"),
+            ("6", "6"),
+            ("-120", "-120"),
+            ("1.5", "1.5"),
+            ("0.3", "0.29999999999999999"),
+            ("0.0001", "0.0001"),
+            ("0.00001", "1.0000000000000001e-05"),
+            ("12345678901234568", "12345678901234568"),
+            ("100000000000000000", "1e+17"),
+            ("123456789012345678", "1.2345678901234568e+17"),
+            ("1e300", "1.0000000000000001e+300"),
+            ("inf", "inf"),
+        ] {
+            let number = LongDouble::from_f64(text.parse().unwrap());
+            assert_eq!(number.text_of_17_digits(), shown, "{text}");
+        }
+        let sum = LongDouble::from_f64(0.1).checked_add(LongDouble::from_f64(0.2)).unwrap();
+        assert_eq!(sum.text_of_17_digits(), "0.30000000000000002");
     }
 }
