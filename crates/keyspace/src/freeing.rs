@@ -27,6 +27,7 @@ pub fn freeing_steps_of(object: Object) -> FreeingSteps {
         Object::List(list) => list.into_freed(),
         Object::Stream(stream) => stream.into_freed(),
         Object::Vector(set) => set.into_freed(),
+        Object::Array(array) => array.into_freed(),
         blob @ Object::Blob(_) => Box::new(std::iter::once(blob).map(drop)),
     }
 }

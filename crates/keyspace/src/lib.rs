@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod access_clock;
+pub mod array;
 mod big_index;
 pub mod big_keys;
 pub mod compaction;
@@ -37,6 +38,7 @@ pub mod view;
 pub mod zset;
 
 pub use access::Access;
+pub use array::Array;
 pub use big_keys::{BigKey, BigKeys};
 pub use db::{Db, Shard};
 pub use element_batch::ElementBatch;

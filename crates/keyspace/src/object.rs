@@ -5,7 +5,7 @@ use std::sync::Arc;
 use structures::entry::{Entry, View};
 
 use crate::value_size::{SizedType, ValueSize};
-use crate::{Hash, List, Set, Stream, VectorSet, Zset};
+use crate::{Array, Hash, List, Set, Stream, VectorSet, Zset};
 
 /// A string too long to be stored after its key. It is reference counted, so that a reply can be
 /// sent without copying the string. A change during that time copies the string first
@@ -34,6 +34,8 @@ pub enum Object {
     Stream(Box<Stream>),
     /// A vector set.
     Vector(Box<VectorSet>),
+    /// An array.
+    Array(Box<Array>),
 }
 
 // An object is stored in its key's block and takes at most three words (see the drawing in
@@ -51,6 +53,7 @@ impl Object {
             Object::Zset(_) => "zset",
             Object::Stream(_) => "stream",
             Object::Vector(_) => "vectorset",
+            Object::Array(_) => "array",
         }
     }
 
@@ -64,6 +67,7 @@ impl Object {
             Object::Zset(zset) => zset.encoding_name(),
             Object::Stream(_) => "stream",
             Object::Vector(_) => "raw",
+            Object::Array(_) => "sliced-array",
         }
     }
 
@@ -75,7 +79,7 @@ impl Object {
             Object::Set(set) => set.prefetch_bucket(member_hash),
             Object::Hash(hash) => hash.prefetch_bucket(member_hash),
             Object::Zset(zset) => zset.prefetch_bucket(member_hash),
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) | Object::Vector(_) => {}
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) | Object::Vector(_) | Object::Array(_) => {}
         }
     }
 
@@ -87,7 +91,7 @@ impl Object {
             Object::Set(set) => set.prefetch_member(member_hash, len_bytes),
             Object::Hash(hash) => hash.prefetch_member(member_hash, len_bytes),
             Object::Zset(zset) => zset.prefetch_member(member_hash, len_bytes),
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) | Object::Vector(_) => {}
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) | Object::Vector(_) | Object::Array(_) => {}
         }
     }
 
@@ -105,6 +109,7 @@ impl Object {
             Object::Zset(zset) => zset.size(),
             Object::Stream(stream) => stream.size(),
             Object::Vector(set) => set.size(),
+            Object::Array(array) => array.size(),
         }
     }
 
@@ -119,6 +124,7 @@ impl Object {
             Object::Zset(zset) => zset.len(),
             Object::Stream(stream) => stream.element_count(),
             Object::Vector(set) => set.len(),
+            Object::Array(array) => array.count() as usize,
         }
     }
 
@@ -133,6 +139,7 @@ impl Object {
             Object::Zset(zset) => zset.memory_usage(),
             Object::Stream(stream) => stream.memory_usage(),
             Object::Vector(set) => set.len_bytes(),
+            Object::Array(array) => array.len_bytes(),
         }
     }
 }
@@ -280,5 +287,24 @@ impl ObjectType for VectorSet {
     #[inline(always)]
     fn size(&self) -> ValueSize {
         ValueSize { kind: SizedType::Vector, bytes: self.len_bytes(), elements: self.len() }
+    }
+}
+
+impl ObjectType for Array {
+    fn of(object: &Object) -> Option<&Self> {
+        if let Object::Array(array) = object { Some(array) } else { None }
+    }
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        if let Object::Array(array) = object { Some(array) } else { None }
+    }
+    fn into_object(self) -> Object {
+        Object::Array(Box::new(self))
+    }
+    fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+    #[inline(always)]
+    fn size(&self) -> ValueSize {
+        ValueSize { kind: SizedType::Array, bytes: self.len_bytes(), elements: self.count() as usize }
     }
 }

@@ -20,7 +20,7 @@ use structures::walk_state::WalkState;
 use crate::hash::HashField;
 use crate::object::Object;
 use crate::stream::{StreamEntry, StreamRest};
-use crate::{Hash, List, Set, VectorSet, Zset};
+use crate::{Array, Hash, List, Set, VectorSet, Zset};
 
 /// The size in bytes up to which a value is copied as a whole.
 pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
@@ -84,7 +84,7 @@ impl Object {
             Object::Zset(zset) => (zset.is_ranked(), zset.len_bytes()),
             Object::List(list) => (list.has_nodes(), list.len_bytes()),
             Object::Stream(stream) => (true, stream.len_bytes()),
-            Object::Blob(_) | Object::Vector(_) => return false,
+            Object::Blob(_) | Object::Vector(_) | Object::Array(_) => return false,
         };
         is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
@@ -112,7 +112,7 @@ impl Object {
             }
             Object::List(list) => Head::List { nodes: list.begin_walk(&walk_state) },
             Object::Stream(stream) => Head::Stream { nodes: stream.begin_walk(&walk_state) },
-            Object::Blob(_) | Object::Vector(_) => return None,
+            Object::Blob(_) | Object::Vector(_) | Object::Array(_) => return None,
         })
     }
 
@@ -125,7 +125,7 @@ impl Object {
             Object::Zset(zset) => zset.ticket(),
             Object::List(list) => list.ticket(),
             Object::Stream(stream) => stream.ticket(),
-            Object::Blob(_) | Object::Vector(_) => None,
+            Object::Blob(_) | Object::Vector(_) | Object::Array(_) => None,
         }
     }
 
@@ -146,7 +146,7 @@ impl Object {
                 }
                 rest.is_none()
             }
-            Object::Blob(_) | Object::Vector(_) => false,
+            Object::Blob(_) | Object::Vector(_) | Object::Array(_) => false,
         }
     }
 
@@ -160,6 +160,7 @@ impl Object {
             Object::Zset(_) => Object::Zset(Zset::new()),
             Object::Stream(_) => Object::Stream(Box::default()),
             Object::Vector(_) => Object::Vector(Box::new(VectorSet::placeholder())),
+            Object::Array(_) => Object::Array(Box::new(Array::new())),
         }
     }
 }

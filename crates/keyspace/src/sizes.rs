@@ -1,7 +1,7 @@
 //! The distribution of key sizes by type, as INFO keysizes shows it. Every write updates it.
 //!
 //! ```text
-//!  lane of a thread ─ database ─► cells: [none][strings: 64 bins][lists: 64] … [vector sets: 64]
+//!  lane of a thread ─ database ─► cells: [none][strings: 64 bins][lists: 64] … [arrays: 64]
 //! ```
 //! A key's size is the length of a string in bytes, or the number of elements of any other value.
 //! Bin 0 is for empty values, bin `i` for sizes from `2^(i-1)` to `2^i - 1`. A [`SizeMark`] names
@@ -17,7 +17,7 @@
 //!
 //! A mark also contains the size classes of a big key; `big_index.rs` has the index of these keys.
 //!
-//! Cost: O(1) per write; 4 KiB per lane and database in use. Reading adds up the lanes' cells.
+//! Cost: O(1) per write; 4.5 KiB per lane and database in use. Reading adds up the lanes' cells.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -30,9 +30,9 @@ use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize, 
 
 /// The number of bins (ranges of sizes) per type of value: for sizes up to `2^62`.
 pub const BINS: usize = 64;
-/// The number of size counts (cells) of a database: the bins of [`SizedType`]'s seven types, and as
-/// many cells before them, for [`SizeMark::NONE`].
-const CELLS: usize = 8 * BINS;
+/// The number of cells of a database: the bins of [`SizedType`]'s eight types, and as many cells
+/// before them, for [`SizeMark::NONE`].
+const CELLS: usize = 9 * BINS;
 
 impl ValueSize {
     /// Returns the size of a key's value. A value stored as an integer has the least length in the
@@ -80,13 +80,13 @@ impl ValueSize {
 /// keys if the key is big.
 ///
 /// ```text
-///  [unused 7][class by elements 8][class by bytes 8][cell 9]
+///  [unused 6][class by elements 8][class by bytes 8][cell 10]
 /// ```
 /// O(1) to compute, or O(n) for a listpack of more than 65,534 elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeMark(u32);
 
-const CELL_BITS: u32 = 9;
+const CELL_BITS: u32 = 10;
 const _: () = assert!(CELLS <= 1 << CELL_BITS);
 
 impl SizeMark {

@@ -22,12 +22,22 @@ pub enum SizedType {
     Stream = 6,
     /// Vector sets, counted by their elements.
     Vector = 7,
+    /// Arrays, counted by their elements.
+    Array = 8,
 }
 
 impl SizedType {
     /// All types of values, in the order of the enum.
-    pub const ALL: [Self; 7] =
-        [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream, Self::Vector];
+    pub const ALL: [Self; 8] = [
+        Self::String,
+        Self::List,
+        Self::Set,
+        Self::Zset,
+        Self::Hash,
+        Self::Stream,
+        Self::Vector,
+        Self::Array,
+    ];
 }
 
 /// The size of a value, from which a [`SizeMark`](crate::SizeMark) is computed.

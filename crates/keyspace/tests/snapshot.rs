@@ -152,6 +152,11 @@ fn content_of(view: &EntryView<'_, Object>) -> String {
                 stream_rest(stream)
             ));
         }
+        EntryView::Object(Object::Array(array)) => {
+            let element = |(index, element)| format!("{index} {}", text(element));
+            parts.ordered.extend(array.elements().scan(0, u64::MAX).map(element));
+            parts.ordered.push(format!("{:?}", array.last_insert()));
+        }
         EntryView::Object(Object::Vector(set)) => {
             let index = set.index();
             let element =

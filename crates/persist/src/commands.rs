@@ -31,8 +31,9 @@ mod stream;
 use crate::dump::dump;
 use crate::rdb::Compression;
 use keyspace::parts::ValuePart;
-use keyspace::{HashField, KeyEntry, Object};
+use keyspace::{Array, HashField, KeyEntry, Object};
 use stdx::number::{F64_TEXT_LEN_MAX, format_f64};
+use structures::array::INDEX_MAX;
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText};
 
@@ -145,6 +146,7 @@ impl CommandBuffer {
             Object::Hash(hash) => hash.fields().for_each(|field| self.field(key, &field)),
             Object::Zset(zset) => zset.iter().for_each(|(member, score)| self.scored(key, member, score)),
             Object::Stream(stream) => self.stream(key, stream),
+            Object::Array(array) => self.array(key, array),
             Object::Vector(_) => {
                 let payload = dump(&View::Object(object), Compression::Lzf);
                 self.command(&[b"RESTORE", key, b"0", &payload]);
@@ -172,6 +174,19 @@ impl CommandBuffer {
         let at = Element::Int(deadline_ms).text(&mut at);
         self.command(&[b"HMSET", key, name, value]);
         self.command(&[b"HPEXPIREAT", key, at, b"FIELDS", b"1", name]);
+    }
+
+    /// Writes the elements of an array, then its cursor. ARSEEK is given the index of the next
+    /// insertion.
+    fn array(&mut self, key: &[u8], array: &Array) {
+        for (index, element) in array.elements().scan(0, INDEX_MAX) {
+            let index = index.to_string();
+            self.item("ARMSET", key, &[Element::Bytes(index.as_bytes()), element]);
+        }
+        self.end_of_items(key);
+        if let Some(last) = array.last_insert() {
+            self.command(&[b"ARSEEK", key, (last + 1).to_string().as_bytes()]);
+        }
     }
 
     fn scored(&mut self, key: &[u8], member: Element<'_>, score: f64) {

@@ -559,7 +559,6 @@ impl<S: ByteSource> Splitter<S> {
                 let id = module_id(&self.buffer[self.at..], self.version);
                 (id != ModuleId::VECTOR_SET).then_some(Feature::Module(id))
             }
-            ARRAY if !of_valkey => Some(Feature::Array),
             PATH_HASH if of_valkey => Some(Feature::PathHash),
             _ => None,
         }
@@ -776,9 +775,7 @@ enum Checksums {
 const CHECKSUM_VERSION_MIN: u16 = 5;
 /// The number of the RDB type of modules' values.
 const MODULE: u8 = 7;
-/// The number of the RDB type of arrays, in files of Redis.
-const ARRAY: u8 = 28;
-/// The number of the RDB type of hashes with paths, in files of Valkey.
+/// The type of hashes with paths, in files of Valkey.
 const PATH_HASH: u8 = 23;
 
 /// Returns true if a record of an RDB file with this first byte is a key.

@@ -24,6 +24,7 @@
 //! Source: the Redis and Valkey documentation of the format, and dumps of Redis 8.0.2 and Valkey
 //! 8.1 and 9.1.
 
+mod array;
 mod error;
 mod file_version;
 mod groups;

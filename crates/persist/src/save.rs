@@ -121,6 +121,13 @@ pub enum Unfit {
         /// The number of the requested version of the RDB format.
         version: u16,
     },
+    /// There are arrays, which servers that read the version do not have.
+    Arrays {
+        /// The number of arrays.
+        arrays: u64,
+        /// The number of the requested version.
+        version: u16,
+    },
     /// There are libraries of functions, which the version does not support.
     Functions {
         /// The number of the requested version of the RDB format.
@@ -147,6 +154,12 @@ impl fmt::Display for Unfit {
                 "{sets} {}, which servers of RDB version {version} do not have: set rdb-version to auto or \
                  12 for Redis 8, or delete them",
                 if *sets == 1 { "key is a vector set" } else { "keys are vector sets" },
+            ),
+            Unfit::Arrays { arrays, version } => write!(
+                f,
+                "{arrays} {}, which servers of RDB version {version} do not have: set rdb-version to auto or \
+                 12 for Redis 8.8, or delete them",
+                if *arrays == 1 { "key is an array" } else { "keys are arrays" },
             ),
             Unfit::Functions { version } => write!(
                 f,
@@ -346,7 +359,7 @@ impl Save {
         let keys = snapshot.dbs().iter().map(|(_, size)| size.keys as u64).sum();
         let special = SpecialKeys::of(&engine.keyspace, &snapshot.dbs());
         let version = options.version.unwrap_or(match special {
-            SpecialKeys { timed_hashes: 0, vector_sets: 0 } => FileVersion::Redis7Dot2,
+            SpecialKeys { timed_hashes: 0, vector_sets: 0, arrays: 0 } => FileVersion::Redis7Dot2,
             _ => FileVersion::Redis7Dot4,
         });
         let unfit = match options.format {
@@ -371,7 +384,7 @@ impl Save {
 
     fn unfit_at_begin(
         version: FileVersion,
-        SpecialKeys { timed_hashes, vector_sets }: SpecialKeys,
+        SpecialKeys { timed_hashes, vector_sets, arrays }: SpecialKeys,
         functions: &[Arc<[u8]>],
     ) -> Option<Unfit> {
         if timed_hashes > 0 && !version.has_field_deadlines() {
@@ -379,6 +392,9 @@ impl Save {
         }
         if vector_sets > 0 && !version.has_vector_sets() {
             return Some(Unfit::VectorSets { sets: vector_sets, version: version.number() });
+        }
+        if arrays > 0 && !version.has_arrays() {
+            return Some(Unfit::Arrays { arrays, version: version.number() });
         }
         let lacks_functions = !functions.is_empty() && !version.has_functions();
         lacks_functions.then_some(Unfit::Functions { version: version.number() })
@@ -760,16 +776,22 @@ struct SpecialKeys {
     timed_hashes: usize,
     /// The number of vector sets, when the save began.
     vector_sets: u64,
+    /// The number of arrays.
+    arrays: u64,
 }
 
 impl SpecialKeys {
-    /// Counts the hashes with fields that expire and the vector sets of the databases in `dbs`. The
-    /// caller has the exclusive lock of the keyspace. O(databases).
+    /// Counts the hashes with fields that expire, the vector sets and the arrays of the databases in
+    /// `dbs`. The caller owns the keyspace. O(databases).
     fn of(keyspace: &Keyspace, dbs: &[(usize, DbSize)]) -> Self {
-        let vectors = |db| keyspace.sizes().counts(db)[SizedType::Vector as usize - 1].iter().sum::<u64>();
+        let keys_of = |kind: SizedType| {
+            let of_db = |db| keyspace.sizes().counts(db)[kind as usize - 1].iter().sum::<u64>();
+            dbs.iter().map(|&(db, _)| of_db(db)).sum()
+        };
         Self {
             timed_hashes: dbs.iter().map(|(_, size)| size.field_expires).sum(),
-            vector_sets: dbs.iter().map(|&(db, _)| vectors(db)).sum(),
+            vector_sets: keys_of(SizedType::Vector),
+            arrays: keys_of(SizedType::Array),
         }
     }
 }

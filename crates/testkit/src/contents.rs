@@ -140,6 +140,13 @@ fn describe_object(object: &Object) -> String {
             "zset"
         }
         Object::Stream(stream) => return describe_stream(stream),
+        Object::Array(array) => {
+            for (index, element) in array.elements().scan(0, u64::MAX) {
+                parts.push(format!("{index:020}={}", text(element)));
+            }
+            parts.push(format!("last insertion {:?}", array.last_insert()));
+            "array"
+        }
         Object::Vector(set) => {
             let index = set.index();
             for slot in index.slots() {

@@ -43,10 +43,11 @@ impl Format {
     /// Returns the servers that load a good file of this version. A server accepts or refuses a
     /// version as a whole, whatever types the file contains, with two exceptions. Valkey accepts
     /// Redis' newer versions as long as the file contains no types that Valkey lacks. Vector sets
-    /// need Redis 8.0.
+    /// need Redis 8.0, and arrays Redis 8.8.
     pub(crate) fn loaded_by(&self, foreign: ForeignTypes) -> Vec<&'static str> {
         let version = self.version;
         let redis = match version {
+            0..=14 if foreign == ForeignTypes::Arrays => Some("Redis 8.8 and later"),
             0..=12 if foreign == ForeignTypes::VectorSets => Some("Redis 8.0 and later"),
             0..=6 => Some("Redis 2.6 and later"),
             7 => Some("Redis 3.2 and later"),
@@ -61,7 +62,7 @@ impl Format {
             _ => None,
         };
         let valkey = match version {
-            _ if foreign == ForeignTypes::VectorSets => None,
+            _ if matches!(foreign, ForeignTypes::VectorSets | ForeignTypes::Arrays) => None,
             0..=11 => Some("Valkey 7.2 and later"),
             12..VALKEY_VERSION if foreign == ForeignTypes::None => {
                 Some("Valkey 9.0 and later with rdb-version-check relaxed")
@@ -83,8 +84,10 @@ pub(crate) enum ForeignTypes {
     None,
     /// The file has at least one foreign type, but no vector sets.
     Some,
-    /// The file has vector sets, which no Valkey has.
+    /// Vector sets, which no Valkey has, and no arrays.
     VectorSets,
+    /// Arrays, which no Valkey has.
+    Arrays,
 }
 
 impl Form {
@@ -104,7 +107,12 @@ impl Form {
         self.encoding == VECTORS
     }
 
-    /// Returns true if Valkey refuses values of this form in an RDB file of Redis.
+    /// Returns true for arrays.
+    pub(crate) fn is_array(self) -> bool {
+        self.encoding == ARRAY
+    }
+
+    /// Returns true if Valkey refuses this form in a file of Redis.
     pub(crate) fn is_foreign_to_valkey(self) -> bool {
         [FIELDS_EXPIRE, LISTPACK_EXPIRES, NEW_STREAM, NEWEST_STREAM, TEMPLATE].contains(&self.encoding)
     }
@@ -116,6 +124,7 @@ const NEW_STREAM: &str = "Redis 8.6";
 const NEWEST_STREAM: &str = "Redis 8.8";
 const TEMPLATE: &str = "names ahead of values";
 const VECTORS: &str = "vectorset";
+const ARRAY: &str = "array";
 
 /// Returns the form (type and encoding) in which a file stores values of the RDB type `kind`.
 pub(crate) fn form_of(kind: ValueType) -> Form {
@@ -148,6 +157,7 @@ pub(crate) fn form_of(kind: ValueType) -> Form {
         StreamListpacks4 => ("stream", NEW_STREAM),
         StreamListpacks5 => ("stream", NEWEST_STREAM),
         VectorSet => ("vectorset", VECTORS),
+        Array => ("array", ARRAY),
     };
     Form { kind, encoding }
 }
@@ -194,6 +204,8 @@ mod tests {
         check(12, ForeignTypes::Some, &["Redis 7.4 and later", "Saker"]);
         check(12, ForeignTypes::VectorSets, &["Redis 8.0 and later", "Saker"]);
         check(13, ForeignTypes::VectorSets, &["Redis 8.6 and later", "Saker"]);
+        check(12, ForeignTypes::Arrays, &["Redis 8.8 and later", "Saker"]);
+        check(15, ForeignTypes::Arrays, &["Redis 8.10 and later", "Saker"]);
         check(80, ForeignTypes::None, &["Valkey 9.0 and later", "Saker"]);
         check(70, ForeignTypes::Some, &[]);
         check(200, ForeignTypes::None, &[]);

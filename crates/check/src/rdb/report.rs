@@ -238,7 +238,9 @@ impl Report {
         self.empty_count = facts.empty_count;
         if let Some(format) = self.format.as_ref().filter(|_| self.is_good) {
             let has = |is_such: fn(Form) -> bool| facts.types.keys().any(|&form| is_such(form));
-            self.loaded_by = format.loaded_by(if has(Form::is_vector_set) {
+            self.loaded_by = format.loaded_by(if has(Form::is_array) {
+                ForeignTypes::Arrays
+            } else if has(Form::is_vector_set) {
                 ForeignTypes::VectorSets
             } else if has(Form::is_foreign_to_valkey) {
                 ForeignTypes::Some

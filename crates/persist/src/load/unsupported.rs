@@ -27,9 +27,7 @@ pub enum Feature {
     Module(ModuleId),
     /// Data that a module stores outside the values of keys.
     ModuleData(ModuleId),
-    /// A value of the type array, which only newer versions of Redis have.
-    Array,
-    /// A hash with paths, a type that only a newer Valkey writes.
+    /// A hash with paths, of a newer Valkey.
     PathHash,
     /// A command among the keys, which changes an earlier key of the file. Valkey writes it in a
     /// file saved without a fork.
@@ -41,7 +39,6 @@ impl fmt::Display for Feature {
         match self {
             Feature::Module(id) => write!(f, "a value of the module type '{id}'"),
             Feature::ModuleData(id) => write!(f, "data of the module type '{id}' beside its keys"),
-            Feature::Array => f.write_str("an array of Redis 8.8 (type 28)"),
             Feature::PathHash => f.write_str("a path hash of Valkey 9.2 (type 23)"),
             Feature::Update => {
                 f.write_str("a command between the keys, written by Valkey 9.2 in a save without fork")

@@ -78,7 +78,9 @@ pub enum FormatErrorKind {
     /// The items of a vector set in RDB format do not have the required layout, or are out of
     /// range.
     BrokenVectorSet,
-    /// A node of a vector set in RDB format is invalid.
+    /// The index or the kind of an array's element is invalid.
+    BrokenArray,
+    /// A node of a vector set is invalid.
     BrokenVector(ImageError),
     /// The value belongs to a Redis module that is not supported.
     UnknownModule(ModuleId),
@@ -134,6 +136,7 @@ impl fmt::Display for FormatErrorKind {
             FormatErrorKind::TooManyFieldNames => "shared field names of more than 256 MiB",
             FormatErrorKind::BrokenCommand => "a broken command among the keys",
             FormatErrorKind::BrokenVectorSet => "a broken vector set",
+            FormatErrorKind::BrokenArray => "a broken array",
             FormatErrorKind::BrokenVector(error) => return write!(f, "a broken vector set: {error}"),
             FormatErrorKind::UnknownModule(id) => {
                 return write!(
@@ -155,7 +158,6 @@ fn write_unknown_type(f: &mut fmt::Formatter<'_>, kind: u8) -> fmt::Result {
     let what = match kind {
         6 => "data of a module in the format of a Redis 4.0 release candidate",
         23 => "a path hash of Valkey 9.2",
-        28 => "an array of Redis 8.8",
         30..=32 => "a hash of Redis 8.10 that shares its field names with others",
         33 => "a rate limiter of Redis 8",
         _ => return write!(f, "a value of unknown type {kind}"),

@@ -44,7 +44,13 @@ impl FileVersion {
         self == FileVersion::Redis7Dot4
     }
 
-    /// Returns true if this version of the RDB format has libraries of functions.
+    /// Returns true if servers that read the version may know arrays: Redis 8.8 reads it and has
+    /// them. Valkey has no arrays.
+    pub fn has_arrays(self) -> bool {
+        self == FileVersion::Redis7Dot4
+    }
+
+    /// Returns true if the version has libraries of functions.
     pub fn has_functions(self) -> bool {
         self >= FileVersion::Redis7
     }
@@ -58,7 +64,7 @@ impl FileVersion {
     /// Returns the RDB type as which a value is written in this version. A hash whose fields expire
     /// gets a type of Redis 7.4 even if the version does not support such fields
     /// ([`has_field_deadlines`](Self::has_field_deadlines)). The same holds for vector sets
-    /// ([`has_vector_sets`](Self::has_vector_sets)). O(1); O(n) for such a hash.
+    /// ([`has_vector_sets`](Self::has_vector_sets)) and arrays. O(1); O(n) for such a hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
         match value {
             View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,
@@ -80,6 +86,7 @@ impl FileVersion {
             },
             View::Object(Object::Stream(_)) => self.stream_type(),
             View::Object(Object::Vector(_)) => ValueType::VectorSet,
+            View::Object(Object::Array(_)) => ValueType::Array,
         }
     }
 

@@ -11,7 +11,7 @@ use super::source::{Reader, Source};
 use super::templates::Templates;
 use super::value_type::ValueType;
 use super::ziplist::TooLong;
-use super::{hash, list, set, stream, vectorset, zset};
+use super::{array, hash, list, set, stream, vectorset, zset};
 
 /// A key's value that was read from a file or payload in the RDB format.
 #[derive(Debug)]
@@ -71,6 +71,7 @@ pub fn read_value<S: Source>(
         HashTemplateListpack => Object::Hash(hash::read_template_listpack(reader, rules)?),
         HashTemplateArray => Object::Hash(hash::read_template_array(reader, rules)?),
         VectorSet => Object::Vector(Box::new(vectorset::read(reader, rules)?)),
+        Array => Object::Array(Box::new(array::read(reader)?)),
         // The shared names are only in files.
         HashTemplateListpackRef | HashTemplateArrayRef => {
             return Err(reader.error(FormatErrorKind::UnknownType(kind.number())));
@@ -121,6 +122,7 @@ pub fn write_value<S: Sink>(
         View::Object(Object::Zset(zset)) => zset::write(kind, writer, zset),
         View::Object(Object::Stream(stream)) => stream::write(kind, writer, stream),
         View::Object(Object::Vector(set)) => vectorset::write(writer, set),
+        View::Object(Object::Array(array)) => array::write(writer, array),
     }
     Ok(())
 }

@@ -62,6 +62,8 @@ pub enum ValueType {
     /// A stream of Redis 8.8: as [`ValueType::StreamListpacks4`], and with the entries that
     /// consumers have returned to their group.
     StreamListpacks5 = 27,
+    /// An array of Redis 8.8.
+    Array = 28,
     /// A hash of Redis 8.10 with its field names first and its values in a listpack.
     HashTemplateListpack = 29,
     /// A hash of Redis 8.10 with its values in a listpack, and the number of a list of field names
@@ -103,7 +105,7 @@ impl ValueType {
     /// type or it is not supported.
     pub fn from_number(number: u8, version: u16) -> Option<Self> {
         use ValueType::*;
-        const ALL: [ValueType; 30] = [
+        const ALL: [ValueType; 31] = [
             String,
             List,
             Set,
@@ -130,6 +132,7 @@ impl ValueType {
             HashListpackEx,
             StreamListpacks4,
             StreamListpacks5,
+            Array,
             HashTemplateListpack,
             HashTemplateListpackRef,
             HashTemplateArray,
@@ -146,9 +149,9 @@ impl ValueType {
         self as u8 & 0x7F
     }
 
-    /// Returns the lowest version of the RDB format in which both Redis and Valkey know the type,
-    /// or, for vector sets, the version of Redis 8.0. A DUMP payload has this version, so that as
-    /// many old servers as possible accept it.
+    /// Returns the lowest version of the format in which both Redis and Valkey know the type, or,
+    /// for vector sets and arrays, the version of Redis 8.0. A DUMP payload has this version, so
+    /// that as many old servers as possible accept it.
     pub fn version(self) -> u16 {
         use ValueType::*;
         match self {
@@ -156,7 +159,7 @@ impl ValueType {
             HashTemplateListpack | HashTemplateListpackRef | HashTemplateArray | HashTemplateArrayRef => 15,
             StreamListpacks5 => 14,
             StreamListpacks4 => 13,
-            VectorSet | HashMetadataEarly | HashListpackExEarly | HashMetadata | HashListpackEx => 12,
+            VectorSet | Array | HashMetadataEarly | HashListpackExEarly | HashMetadata | HashListpackEx => 12,
             SetListpack | StreamListpacks3 => 11,
             HashListpack | ZsetListpack | ListQuicklist2 | StreamListpacks2 => 10,
             StreamListpacks => 9,

@@ -3,6 +3,7 @@
 
 mod aof;
 mod aof_writer;
+mod arrays;
 mod commands;
 mod files;
 mod payloads;

@@ -228,6 +228,7 @@ pub fn told(entry: &KeyEntry) -> String {
             .collect(),
         Object::Zset(zset) => zset.iter().map(|(member, score)| pair(member, score.to_string())).collect(),
         Object::Vector(set) => vec![crate::vectors::told(set)],
+        Object::Array(array) => vec![crate::arrays::told(array)],
         Object::Stream(stream) => {
             let id = |id: StreamId| format!("{}-{}", id.ms, id.seq);
             let entries = stream.range(StreamId::MIN, StreamId::MAX).map(|entry| {

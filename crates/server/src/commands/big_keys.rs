@@ -16,7 +16,7 @@ const SHOWN: usize = 10;
 const SHOWN_MAX: i64 = 1000;
 
 /// The types that TYPE selects in a request, by their names in the replies of the command TYPE.
-const TYPES: [(&str, SizedType); 7] = [
+const TYPES: [(&str, SizedType); 8] = [
     ("string", SizedType::String),
     ("list", SizedType::List),
     ("set", SizedType::Set),
@@ -24,6 +24,7 @@ const TYPES: [(&str, SizedType); 7] = [
     ("hash", SizedType::Hash),
     ("stream", SizedType::Stream),
     ("vectorset", SizedType::Vector),
+    ("array", SizedType::Array),
 ];
 
 static BIGKEYS: Command<Runner> = Command {

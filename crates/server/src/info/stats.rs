@@ -19,12 +19,13 @@ use crate::shared::Shared;
 
 /// The names of the Keysizes section's fields, by the type of value. Redis has no field for
 /// streams.
-const SIZE_FIELDS: [(SizedType, &str); 5] = [
+const SIZE_FIELDS: [(SizedType, &str); 6] = [
     (SizedType::String, "strings_sizes"),
     (SizedType::List, "lists_items"),
     (SizedType::Set, "sets_items"),
     (SizedType::Zset, "zsets_items"),
     (SizedType::Hash, "hashes_items"),
+    (SizedType::Array, "arrays_items"),
 ];
 
 /// Writes the Stats section of INFO.

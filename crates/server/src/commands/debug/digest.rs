@@ -1,7 +1,7 @@
 //! DEBUG DIGEST: a digest of a whole keyspace, so that two servers can be compared.
 //!
 //! The digests are byte for byte those of Redis 8, except for vector sets, whose contents Redis
-//! leaves out. They are 20 bytes that start at zero. Two steps with SHA-1 add data. `add` XORs the
+//! leaves out, and for arrays, which Redis 8.0 does not have. They are 20 bytes that start at zero. Two steps with SHA-1 add data. `add` XORs the
 //! hash of the bytes into the digest, so the order of additions does not matter. `mix` adds the
 //! bytes and then hashes the digest itself, so the order matters.
 //!
@@ -15,6 +15,8 @@
 //!            stream         for each entry mix `ms.seq`, then each field and its value
 //!            vector set     add each element's own digest: mix name, vector, norm, range and
 //!                           attributes
+//!            array          for each element mix its index as 8 bytes, then the element; then mix
+//!                           the index of the next insertion
 //!            hash field with an expiry: its own digest adds the word `!!hexpire!!`
 //!            key with an expiry: add the word `!!expire!!` (the time of expiry does not count)
 //! ```
@@ -25,7 +27,7 @@ use std::fmt::Write;
 
 use keyspace::key::SHARD_COUNT;
 use keyspace::string::IntText;
-use keyspace::{KeyEntry, Keyspace, Object, Str, Stream, StreamId};
+use keyspace::{Array, KeyEntry, Keyspace, Object, Str, Stream, StreamId};
 use sha1::{Digest as _, Sha1};
 use stdx::number::format_f64_shortest;
 use structures::entry::View;
@@ -133,6 +135,7 @@ impl Digest {
             }),
             Object::Stream(stream) => self.mix_stream(stream),
             Object::Vector(set) => self.mix_vectors(set.index()),
+            Object::Array(array) => self.mix_array(array),
         }
     }
 
@@ -148,6 +151,15 @@ impl Digest {
                 pair.mix(index.attributes(slot).unwrap_or_default());
             });
         }
+    }
+
+    /// Mixes the elements of an array in their order, then its cursor.
+    fn mix_array(&mut self, array: &Array) {
+        for (index, element) in array.elements().scan(0, u64::MAX) {
+            self.mix(&index.to_be_bytes());
+            self.mix_element(element);
+        }
+        self.mix(&array.next_insert().unwrap_or(u64::MAX).to_be_bytes());
     }
 
     fn mix_stream(&mut self, stream: &Stream) {
@@ -171,6 +183,7 @@ fn type_number(value: View<'_, Object>) -> u32 {
         View::Object(Object::Hash(_)) => 4,
         View::Object(Object::Vector(_)) => 5,
         View::Object(Object::Stream(_)) => 6,
+        View::Object(Object::Array(_)) => 7,
     }
 }
 

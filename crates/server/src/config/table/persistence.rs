@@ -273,9 +273,9 @@ pub static RDB_VERSION: Handle<RdbVersion> = Opt::choice(
     RdbVersion::WORDS,
     "The format version of snapshots. Choose a version that the loading server supports: 9 for \
          Redis 5.0 to 6.2, 10 for 7.0, 11 for 7.2 and Valkey 7.2 to 8.1, 12 for Redis 7.4 and later, \
-         80 for Valkey 9. `auto` uses 12 if fields of hashes have an expiry or there are vector sets, \
-         else 11. In 9 to 11, a snapshot with such fields fails. One with vector sets fails in all \
-         versions but 12. Saker only.",
+         80 for Valkey 9. `auto` uses 12 if fields of hashes have an expiry or there are vector sets \
+         or arrays, else 11. In 9 to 11, a snapshot with such fields fails. One with vector sets or \
+         arrays fails in all versions but 12. Saker only.",
 )
 .typed();
 
