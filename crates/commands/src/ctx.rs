@@ -186,6 +186,8 @@ bitflags! {
         const NEW = 1 << 9;
         /// `m`: the event that a missing key was read.
         const MISSED = 1 << 10;
+        /// `a`: commands on arrays.
+        const ARRAY = 1 << 11;
     }
 }
 

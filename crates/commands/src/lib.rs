@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod array;
 pub mod bitmap;
 mod block_or_reply_empty;
 mod collection;
@@ -53,6 +54,7 @@ pub fn all() -> impl Iterator<Item = &'static Command> {
         bitmap::COMMANDS,
         hyperloglog::COMMANDS,
         vector::COMMANDS,
+        array::COMMANDS,
     ];
     groups.into_iter().flatten().copied()
 }

@@ -350,6 +350,7 @@ pub enum Group {
     Scripting,
     Cluster,
     VectorSet,
+    Array,
 }
 
 impl Group {
@@ -373,6 +374,7 @@ impl Group {
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
             Group::VectorSet => "vector_set",
+            Group::Array => "array",
         }
     }
 }
@@ -491,6 +493,8 @@ bitflags! {
         const TRANSACTION = 1 << 19;
         /// `@scripting`: commands on scripts and functions.
         const SCRIPTING = 1 << 20;
+        /// `@array`: commands on arrays.
+        const ARRAY = 1 << 21;
     }
 
     /// The use of a key by a command, with the names of COMMAND INFO.

@@ -15,9 +15,9 @@
 #[rustfmt::skip]
 pub const COMMANDS: &[&str] = &[
     "_ft.config", "_ft.config|get", "_ft.config|help", "_ft.config|set", "_ft.debug", "acl|delrole",
-    "acl|getrole", "acl|roles", "acl|setrole", "arcount", "ardel", "ardelrange", "arget", "argetrange",
-    "argrep", "arinfo", "arinsert", "arlastitems", "arlen", "armget", "armset", "arnext", "arop", "arring",
-    "arscan", "arseek", "arset", "backup", "backup|abort", "backup|cleanup", "backup|help", "backup|list",
+    "acl|getrole", "acl|roles", "acl|setrole",
+   
+    "backup", "backup|abort", "backup|cleanup", "backup|help", "backup|list",
     "backup|seal", "backup|start", "backup|status", "bf.add", "bf.card", "bf.debug", "bf.exists", "bf.info",
     "bf.insert", "bf.load", "bf.loadchunk", "bf.madd", "bf.mexists", "bf.reserve", "bf.scandump", "cf.add",
     "cf.addnx", "cf.compact", "cf.count", "cf.debug", "cf.del", "cf.exists", "cf.info", "cf.insert",
@@ -46,9 +46,8 @@ pub const COMMANDS: &[&str] = &[
     "ts.nrevrange", "ts.queryindex", "ts.querylabels", "ts.range", "ts.read", "ts.revrange",
 ];
 
-/// The names of command categories that modules of Redis and Valkey add.
-const CATEGORIES: &[&str] =
-    &["array", "bloom", "cms", "cuckoo", "json", "search", "tdigest", "timeseries", "topk"];
+/// The categories that modules add.
+const CATEGORIES: &[&str] = &["bloom", "cms", "cuckoo", "json", "search", "tdigest", "timeseries", "topk"];
 
 /// Returns true if other servers have a command or subcommand of this name, in lower case.
 /// O(log commands).

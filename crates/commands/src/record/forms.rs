@@ -62,8 +62,10 @@ impl KnownSince {
     pub const VECTOR_SETS: Self =
         Self { redis: ServerVersion::new(8, 0), valkey: ServerVersion::new(u8::MAX, u8::MAX) };
 
-    /// Returns the first versions of Redis and Valkey that can apply both the recorded commands of
-    /// `self` and those of `other`.
+    /// The first versions with arrays. No version of Valkey has them.
+    pub const ARRAYS: Self = Self { redis: ServerVersion::new(8, 8), ..Self::VECTOR_SETS };
+
+    /// Returns the first versions that know both the forms of `self` and those of `other`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { redis: self.redis.max(other.redis), valkey: self.valkey.max(other.valkey) }

@@ -136,6 +136,10 @@ fn content(db: &mut Harness, key: &[u8]) -> String {
                 pairs.chunks(2).zip(times).flat_map(|(pair, time)| [pair[0].clone(), pair[1].clone(), time]);
             sorted(Value::Array(timed.collect()), 3)
         }
+        "array" => {
+            let elements = ask(db, &[b"ARSCAN", key, b"0", b"18446744073709551614"]);
+            Value::Array(vec![elements, ask(db, &[b"ARNEXT", key])]).to_string()
+        }
         "vectorset" => {
             let names = crate::harness::words_of(&db.run_bytes(&[b"VRANGE", key, b"-", b"+"]));
             let mut elements = vec![ask(db, &[b"VDIM", key])];

@@ -48,6 +48,7 @@ impl Notifications {
             b'x' => EventClass::EXPIRED,
             b'e' => EventClass::EVICTED,
             b't' => EventClass::STREAM,
+            b'a' => EventClass::ARRAY,
             b'm' => EventClass::MISSED,
             b'n' => EventClass::NEW,
             // `A` does not include missed and new keys, which need their own letters.

@@ -227,14 +227,14 @@ fn parse_port(text: &[u8]) -> Option<u16> {
 
 /// The classes of `notify-keyspace-events` that `A` stands for, in the order in which they are
 /// shown.
-const EVENT_CLASSES: &[u8] = b"g$lshzxetd";
+const EVENT_CLASSES: &[u8] = b"g$lshzxetda";
 
 /// Parses the letters of `notify-keyspace-events`, which may be in any order. Returns them in a
 /// fixed order. If they include all classes of keys, `A` replaces these.
 pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
-    const LETTERS: &[u8] = b"Ag$lshzxeKEtmdn";
+    const LETTERS: &[u8] = b"Ag$lshzxeKEtmdna";
     if letters.iter().any(|letter| !LETTERS.contains(letter)) {
-        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into());
+        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdna'.".into());
     }
     let has = |letter: u8| letters.contains(&letter);
     let all = has(b'A') || EVENT_CLASSES.iter().all(|&class| has(class));
@@ -428,7 +428,7 @@ mod tests {
         let shown = |letters: &str| event_letters(letters.as_bytes()).map(String::from_utf8);
         assert_eq!(shown("KEA"), Ok(Ok("AKE".into())));
         assert_eq!(shown("Elg"), Ok(Ok("glE".into())));
-        assert_eq!(shown("g$lshzxetd"), Ok(Ok("A".into())));
+        assert_eq!(shown("g$lshzxetda"), Ok(Ok("A".into())));
         assert_eq!(shown("KKgg"), Ok(Ok("gK".into())));
         assert_eq!(shown("KEmnA"), Ok(Ok("AnKEm".into())));
         assert_eq!(shown_event_letters(b"AnKEm"), b"AKEm");

@@ -6,9 +6,10 @@ use keyspace::view::ExpiredAccess;
 
 use super::{Twins, contents, name_of, writers};
 
-/// The templates of the random requests. `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are
-/// keys of a string, a HyperLogLog, a list, a set, a hash, a sorted set and a stream. `{e}` is a
-/// key of a vector set, `{k}` any key. [`filled`] replaces the other placeholders.
+/// The templates of requests. `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a
+/// string, a HyperLogLog, a list, a set, a hash, a sorted set and a stream. `{e}` is a key of a
+/// vector set, `{a}` of an array, `{k}` any key.
+/// [`filled`] replaces the other placeholders.
 const TEMPLATES: &str = include_str!("templates.txt");
 
 const STEPS: usize = 12_000;
@@ -27,8 +28,8 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
         let (name, behind) = behind.split_once('}').expect("a placeholder ends");
         line += before;
         line += &match name {
-            "s" | "p" | "l" | "t" | "h" | "z" | "x" | "e" => format!("{name}{}", rng.u8(1..3)),
-            "k" => format!("{}{}", rng.choice(*b"splthzxe").map(char::from).expect("a type"), rng.u8(1..3)),
+            "s" | "p" | "l" | "t" | "h" | "z" | "x" | "e" | "a" => format!("{name}{}", rng.u8(1..3)),
+            "k" => format!("{}{}", rng.choice(*b"splthzxea").map(char::from).expect("a type"), rng.u8(1..3)),
             "v" => rng.choice(["1", "2", "3.5", "x", "yy", "-7"]).expect("a value").to_string(),
             "m" => rng.choice(["a", "b", "c", "1", "2", "3"]).expect("a member").to_string(),
             "i" => rng.i64(-3..9).to_string(),
