@@ -108,6 +108,7 @@ pub fn is_equal(source: &mut dyn Ask, target: &mut dyn Ask, key: &Key) -> Result
         b"string" => equal_strings(source, target, name),
         b"stream" => equal_streams(source, target, name),
         b"vectorset" => equal_vector_sets(source, target, name),
+        b"array" => equal_arrays(source, target, name),
         kind => {
             let Some(kind) = Kind::of(kind) else { return Ok(false) };
             let count = [kind.count_word(), name];
@@ -393,6 +394,34 @@ fn equal_streams(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Res
         Ok(array(&reply).iter().map(|group| facts.map(|fact| field(group, fact))).collect())
     };
     Ok(are_equal && groups(source)? == groups(target)?)
+}
+
+/// Returns true if the arrays of `name` have the same elements and the same cursor.
+fn equal_arrays(source: &mut dyn Ask, target: &mut dyn Ask, name: &[u8]) -> Result<bool, String> {
+    for fact in [&b"ARCOUNT"[..], b"ARNEXT"] {
+        if ask_one(source, &[fact, name])? != ask_one(target, &[fact, name])? {
+            return Ok(false);
+        }
+    }
+    let (mut start, count) = (b"0".to_vec(), PART_COUNT.to_string());
+    loop {
+        let scan = [b"ARSCAN", name, &start, b"18446744073709551614", b"LIMIT", count.as_bytes()];
+        let part = ask_one(source, &scan)?;
+        if part != ask_one(target, &scan)? {
+            return Ok(false);
+        }
+        let last = array(&part).last().and_then(|pair| array(pair).first()).map(|index| match index {
+            Value::Integer(index) => index.to_string(),
+            index => String::from_utf8_lossy(index.as_bytes().unwrap_or_default()).into_owned(),
+        });
+        let next = last.and_then(|last| last.parse::<u64>().ok()?.checked_add(1));
+        match next {
+            Some(next) if array(&part).len() == PART_COUNT && next < u64::MAX => {
+                start = next.to_string().into()
+            }
+            _ => return Ok(true),
+        }
+    }
 }
 
 /// Compares the stored vectors and the attributes of all elements of a vector set on both servers.
