@@ -6,6 +6,7 @@ mod any_request;
 mod aof_faults;
 mod aof_kills;
 mod append_only;
+mod arrays;
 mod attacks;
 mod blocking;
 mod busy;

@@ -238,6 +238,8 @@ fn scripts(replica: &Replica, rng: &mut Rng) -> Vec<PathBuf> {
             && (has_field_expiry || !is_of_fields)
             // Only Redis 8 has vector sets; the tests of `vector_files` compare them.
             && !text.contains("VADD ")
+            // Only Redis 8.8 has arrays.
+            && !name.starts_with("ar")
     };
     let entries = std::fs::read_dir(folder).expect("the folder of scripts");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
