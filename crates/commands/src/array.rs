@@ -1,8 +1,8 @@
 //! Commands that read an array. Those that change it are in [`write`], ARGREP is in [`search`], and
 //! AROP in [`aggregate`].
 //!
-//! An index is a number from 0 to 2^64 - 2. Replies write indexes and lengths as integers, and above
-//! 2^63 - 1, which no client reads as an integer, as big numbers: strings in RESP2.
+//! An index is a number from 0 to 2^64 - 2. Replies write indexes and lengths as integers. Above
+//! 2^63 - 1, which clients do not read as integers, they are big numbers: strings in RESP2.
 
 mod aggregate;
 mod pattern;

@@ -160,8 +160,8 @@ impl Array {
     }
 }
 
-/// Returns the double as which Redis stores a text of digits with a decimal point; `None` for a text
-/// that it stores as a string. The two low bits of the double are zero.
+/// Returns the double as which Redis stores a text of digits with a decimal point. Returns `None`
+/// for a text that it stores as a string. The two low bits of the double are zero.
 pub fn stored_double(text: &[u8]) -> Option<f64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let has_form = digits.iter().all(|&byte| byte.is_ascii_digit() || byte == b'.');

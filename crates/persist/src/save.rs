@@ -781,8 +781,8 @@ struct SpecialKeys {
 }
 
 impl SpecialKeys {
-    /// Counts the hashes with fields that expire, the vector sets and the arrays of the databases in
-    /// `dbs`. The caller owns the keyspace. O(databases).
+    /// Counts the hashes with fields that expire, the vector sets and the arrays of the databases
+    /// in `dbs`. The caller owns the keyspace. O(databases).
     fn of(keyspace: &Keyspace, dbs: &[(usize, DbSize)]) -> Self {
         let keys_of = |kind: SizedType| {
             let of_db = |db| keyspace.sizes().counts(db)[kind as usize - 1].iter().sum::<u64>();

@@ -15,7 +15,8 @@ const VALKEY_FORMAT_SINCE: u32 = 9;
 /// of the RDB format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SnapshotReader {
-    /// A server or tool that announced no Valkey version: any Redis, a tool, or an old Valkey.
+    /// A server that announced no version: any Redis, a tool, or an old Valkey. Also a Saker, which
+    /// reads every format.
     Unknown,
     /// Valkey before 9.0, which reads the format of Redis 7.2.
     ValkeyBefore9,
@@ -26,6 +27,7 @@ pub enum SnapshotReader {
 impl SnapshotReader {
     fn of(handshake: &Handshake) -> Self {
         match handshake.version {
+            _ if handshake.capabilities.contains(Capabilities::SAKER) => Self::Unknown,
             None => Self::Unknown,
             Some((major, ..)) if major >= VALKEY_FORMAT_SINCE => Self::Valkey9,
             Some(_) => Self::ValkeyBefore9,
@@ -162,6 +164,9 @@ mod tests {
             (cohort.reader, cohort.replicas),
             (SnapshotReader::ValkeyBefore9, vec![(1, Framing::Length)])
         );
+        let mut primary = Primary::new(ReplId::NONE);
+        add(&mut primary, 1, &[("version", "9.1.0"), ("capa", "saker")], 0);
+        assert_eq!(due(&primary, OPTIONS, 9000).expect("it is due").reader, SnapshotReader::Unknown);
         let mut primary = Primary::new(ReplId::NONE);
         add(&mut primary, 1, &[("capa", "eof"), ("rdb-filter-only", "functions")], 0);
         let complete = CohortOptions { transfer: Transfer::Complete, ..OPTIONS };

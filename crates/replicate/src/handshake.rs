@@ -14,6 +14,9 @@ bitflags! {
         const EOF = 1 << 0;
         /// `psync2`: the replica accepts a new replication ID in the reply `+CONTINUE`.
         const PSYNC2 = 1 << 1;
+        /// `saker`: the replica is a Saker, which reads every snapshot of its primary. Other
+        /// servers ignore this capability.
+        const SAKER = 1 << 2;
     }
 }
 
@@ -136,6 +139,7 @@ impl Handshake {
             b"capa" => match value.to_ascii_lowercase().as_slice() {
                 b"eof" => self.capabilities |= Capabilities::EOF,
                 b"psync2" => self.capabilities |= Capabilities::PSYNC2,
+                b"saker" => self.capabilities |= Capabilities::SAKER,
                 _ => {}
             },
             b"rdb-only" => match integer(value)? {
@@ -189,6 +193,7 @@ mod tests {
         let replica = after(&[
             ("listening-port", "6380"),
             ("capa", "eof"),
+            ("capa", "saker"),
             ("CAPA", "psync2"),
             ("capa", "dual-channel"),
             ("version", "9.1.2"),

@@ -15,7 +15,7 @@
 //!
 //! Costs: get and set O(levels), and O(log 4096) in a sparse slice; a range costs its existing
 //! elements and slices, whatever its width. Memory: 8 to 16 bytes for a number or a text of up to 7
-//! bytes, about 32 more for a longer text, and about 130 for each slice and each of its nodes.
+//! bytes; about 32 more for a longer text. A slice takes about 130 bytes, and so does each node.
 //!
 //! Rejected: an ordered map of slices, whose clone costs its slices. Source: the documentation of
 //! arrays, redis.io/docs/latest/develop/data-types/arrays.

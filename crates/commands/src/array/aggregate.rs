@@ -168,7 +168,7 @@ fn sum(numbers: impl Iterator<Item = Number>) -> Option<String> {
     is_any.then_some(sum)
 }
 
-/// Finds the number before which no other comes by `is_before`. Returns its text, or `None` if there
+/// Finds the number before which no other comes by `is_before`. Returns its text; `None` if there
 /// are no numbers.
 fn extreme<'a>(
     elements: impl Iterator<Item = Element<'a>>,

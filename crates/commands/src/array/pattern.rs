@@ -1,14 +1,14 @@
 //! Regular expressions of ARGREP: the extended syntax of POSIX, over bytes.
 //!
 //! ```text
-//!   pattern ─parse─► tree ─compile─► program: bytes, forks, conditions ─► all threads, byte by byte
+//!   pattern ─parse─► tree ─compile─► program: bytes, forks, conditions ─► threads, byte by byte
 //! ```
 //! A text either matches somewhere or not; no positions are needed. So the program runs as a set of
 //! threads without copies of each other (Thompson). A match costs O(text × program) in the worst
 //! case, and both are limited. Besides POSIX: `\d \w \s` and their complements, `\b \B \< \>`,
 //! `\t \n \r \f \a \e \xHH`, `(?:…)`, and a `?` after a repetition, which changes nothing here.
 //!
-//! Back references have no such program; ARGREP of Redis rejects them, too. Source: IEEE Std 1003.1,
+//! Back references have no such program; Redis rejects them in ARGREP, too. Source: POSIX.1-2024,
 //! 9.4 "Extended Regular Expressions"; Thompson, "Regular Expression Search Algorithm", 1968.
 
 mod parse;

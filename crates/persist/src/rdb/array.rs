@@ -3,9 +3,9 @@
 //! ```text
 //!   array     count | 0, or 1 and the index of the last insertion | count elements, indexes ascend
 //!   element   index | kind | value
-//!   value     kind 0: string   1: integer, 8 bytes   2: double, 8 bytes   3: string of up to 7 bytes
+//!   value     kind 0: string   1: integer, 8 bytes   2: double, 8 bytes   3: up to 7 bytes
 //! ```
-//! Redis keeps the kind in memory: a text is stored as a number if its number has exactly this text.
+//! Redis keeps the kind in memory: a text is stored as a number that has exactly this text.
 //! All kinds are read as texts here. They are written as Redis would store them.
 
 use keyspace::Array;

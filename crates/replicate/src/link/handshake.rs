@@ -177,7 +177,7 @@ impl LinkHandshake {
         if let Some(ip) = &self.options.announced_ip {
             replconf("ip-address", &[b"ip-address", ip.as_bytes()]);
         }
-        replconf("capa", &[b"capa", b"eof", b"capa", b"psync2"]);
+        replconf("capa", &[b"capa", b"eof", b"capa", b"psync2", b"capa", b"saker"]);
         if let Some((major, minor, patch)) = self.options.version {
             let version = format!("{major}.{minor}.{patch}");
             replconf("version", &[b"version", version.as_bytes()]);
@@ -301,7 +301,7 @@ mod tests {
         let mut handshake = LinkHandshake::new(options());
         assert_eq!(handshake.begin(), b"*1\r\n$4\r\nPING\r\n");
         let announced = sent(handshake.line(b"+PONG\r\n"));
-        assert_eq!(announced, "REPLCONF listening-port 6380\nREPLCONF capa eof capa psync2");
+        assert_eq!(announced, "REPLCONF listening-port 6380\nREPLCONF capa eof capa psync2 capa saker");
         assert_eq!(handshake.line(b"+OK\r"), Next::Await);
         assert_eq!(sent(handshake.line(b"+OK\r")), "PSYNC ? -1");
         assert_eq!(handshake.line(b"\r"), Next::Await);
@@ -327,7 +327,7 @@ mod tests {
             "AUTH repl secret",
             "REPLCONF listening-port 6380",
             "REPLCONF ip-address 10.0.0.1",
-            "REPLCONF capa eof capa psync2",
+            "REPLCONF capa eof capa psync2 capa saker",
             "REPLCONF version 9.1.0",
         ];
         assert_eq!(announced.lines().collect::<Vec<_>>(), expected);

@@ -109,6 +109,8 @@ fn a_replica_gets_arrays_and_their_changes() {
     let primary = start_in(folders[0].path(), &["--repl-diskless-sync-delay", "0"]);
     let mut client = primary.connect();
     fill(&mut client);
+    // Another type that Valkey lacks, whose version a Saker announces as a replica.
+    assert_eq!(ask(&mut client, "VADD points VALUES 2 1 0 a"), "(integer) 1");
     let port = primary.port().to_string();
     let replica = start_in(folders[1].path(), &["--replicaof", &format!("127.0.0.1 {port}")]);
     let mut follower = replica.connect();

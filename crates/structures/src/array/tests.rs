@@ -1,3 +1,5 @@
+//! Tests of the array against an ordered map, and of its sizes.
+
 use std::collections::BTreeMap;
 
 use proptest::collection::vec;
@@ -15,7 +17,7 @@ fn scanned(array: &Array, start: u64, end: u64) -> Vec<u64> {
     array.scan(start, end).map(|(index, _)| index).collect()
 }
 
-/// An index near one of the places where slices, nodes or levels end.
+/// Generates indexes near the places where slices, nodes or levels end.
 fn index() -> impl Strategy<Value = u64> {
     let place =
         prop_oneof![Just(0), Just(4096), Just(1 << 18), Just(1 << 24), Just(1 << 63), Just(INDEX_MAX)];
