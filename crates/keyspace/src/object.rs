@@ -88,7 +88,7 @@ impl Object {
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         match self {
-            Object::Set(set) => set.prefetch_member(member_hash, len_bytes),
+            Object::Set(set) => set.prefetch_member(member_hash),
             Object::Hash(hash) => hash.prefetch_member(member_hash, len_bytes),
             Object::Zset(zset) => zset.prefetch_member(member_hash, len_bytes),
             Object::Blob(_) | Object::List(_) | Object::Stream(_) | Object::Vector(_) | Object::Array(_) => {}

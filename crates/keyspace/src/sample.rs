@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use structures::packed_set::{PackedPlace, PackedSet};
 use structures::table::{Borrowed, Place, Table, Thin};
 
 /// Draws a uniform random index below `len`, which must not be zero.
@@ -55,6 +56,28 @@ pub(crate) fn sample_table<E: Thin>(
         let Some(place) = table.random(&mut draw) else { return };
         if seen.insert(place) {
             visit(table.at(place));
+        }
+    }
+}
+
+/// Calls `visit` with `count` distinct members of a set like [`sample_table`]. Expected O(count).
+pub(crate) fn sample_packed(
+    members: &PackedSet,
+    count: usize,
+    mut draw: impl FnMut() -> u64,
+    mut visit: impl FnMut(&[u8]),
+) {
+    if count >= members.len() / 3 {
+        let mut selection = Selection::new(members.len(), count);
+        members.iter().filter(|_| selection.next(&mut draw)).for_each(visit);
+        return;
+    }
+    let mut seen: HashSet<PackedPlace, ahash::RandomState> =
+        HashSet::with_capacity_and_hasher(count, ahash::RandomState::with_seeds(1, 2, 3, 4));
+    while seen.len() < count {
+        let Some(place) = members.random(&mut draw) else { return };
+        if seen.insert(place) {
+            visit(members.at(place));
         }
     }
 }

@@ -2,23 +2,22 @@
 //! table.
 //!
 //! A set of integers stays sorted in one block until it grows beyond its limit or a string is
-//! added. Few short strings are in one block, too. A larger set is a table of members, one
-//! allocation each. In a table, finding, adding, removing and choosing at random are O(1). A table
-//! does not become packed again.
+//! added. Few short strings are in one block, too. A larger set is a table ([`PackedSet`]) whose
+//! buckets are small blocks of about eight members each. In a table, finding, adding, removing
+//! and choosing at random are O(1). A table does not become a listpack or an intset again.
 
 use crate::freeing::FreeingSteps;
 use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::listpack::element::{Element, IntText, parse_canonical_int};
-use structures::member::Member;
-use structures::table::walked::WalkedTable;
+use structures::packed_set::PackedSet;
 use structures::walk_state::WalkState;
 
 use crate::key::Hasher;
 use crate::limits::SetLimits;
 use crate::one_of::OneOf;
 use crate::packed::PackDefect;
-use crate::sample::{Selection, index_below, sample_table};
+use crate::sample::{Selection, index_below, sample_packed};
 
 /// A set of different strings, in one of three encodings. See the module's comment.
 #[derive(Clone)]
@@ -30,7 +29,7 @@ pub struct Set {
 enum Repr {
     Ints(Intset),
     Pack(Listpack),
-    Table(Box<Members>),
+    Table(Box<PackedSet>),
 }
 
 /// The structure in which a set is stored, for code that writes sets to files or to other servers.
@@ -42,36 +41,6 @@ pub enum SetView<'a> {
     Pack(&'a Listpack),
     /// A set in the encoding `hashtable`: [`Set::iter`] returns the members.
     Table,
-}
-
-/// A table of members, and the number of their bytes.
-#[derive(Clone, Default)]
-struct Members {
-    table: WalkedTable<Member<()>>,
-    members_len_bytes: usize,
-}
-
-impl Members {
-    fn contains(&self, member: &[u8], hasher: &Hasher) -> bool {
-        self.table.find(hasher.hash_member(member), member).is_some()
-    }
-
-    fn add(&mut self, member: &[u8], hasher: &Hasher) -> bool {
-        let position = hasher.hash_member(member);
-        if self.table.find(position, member).is_some() {
-            return false;
-        }
-        let element = Member::new(member, ());
-        self.members_len_bytes += element.block_len_bytes();
-        self.table.insert(position, element, &|key: &[u8]| hasher.hash_member(key));
-        true
-    }
-
-    fn remove(&mut self, member: &[u8], hasher: &Hasher) -> bool {
-        let Some(place) = self.table.find(hasher.hash_member(member), member) else { return false };
-        self.members_len_bytes -= self.table.remove(place).block_len_bytes();
-        true
-    }
 }
 
 impl Default for Set {
@@ -133,7 +102,7 @@ impl Set {
         match &self.repr {
             Repr::Ints(ints) => ints.len(),
             Repr::Pack(pack) => pack.len(),
-            Repr::Table(members) => members.table.len(),
+            Repr::Table(members) => members.len(),
         }
     }
 
@@ -148,16 +117,16 @@ impl Set {
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Table(members) = &self.repr {
-            members.table.prefetch_bucket(member_hash);
+            members.prefetch_bucket(member_hash);
         }
     }
 
-    /// Starts loading the member with this hash and length. For use after
+    /// Starts loading the members among which one with this hash would be. For use after
     /// [`prefetch_bucket`](Self::prefetch_bucket) has loaded its bucket. O(1).
     #[inline]
-    pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
+    pub fn prefetch_member(&self, member_hash: u64) {
         if let Repr::Table(members) = &self.repr {
-            members.table.prefetch_element(member_hash, len_bytes);
+            members.prefetch_block(member_hash);
         }
     }
 
@@ -170,34 +139,30 @@ impl Set {
         }
     }
 
-    /// Returns the approximate bytes that the set owns outside its key's block. The buckets of a
-    /// table count with their mean fill. O(1).
+    /// Returns the approximate bytes that the set owns outside its key's block. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match &self.repr {
             Repr::Ints(ints) => ints.len_bytes(),
             Repr::Pack(pack) => pack.len_bytes(),
-            Repr::Table(members) => members.members_len_bytes + members.table.len_bytes_mean(),
+            Repr::Table(members) => members.memory_usage(),
         }
     }
 
-    /// Returns the bytes that the set owns outside its key's block. Estimated for a big table. O(n
-    /// / 60) up to a bound.
+    /// Returns the bytes that the set owns outside its key's block. O(1).
     pub fn memory_usage(&self) -> usize {
         match &self.repr {
             Repr::Ints(ints) => ints.memory_usage(),
             Repr::Pack(pack) => pack.memory_usage(),
-            Repr::Table(members) => {
-                size_of::<Members>() + members.members_len_bytes + members.table.memory_usage()
-            }
+            Repr::Table(members) => size_of::<PackedSet>() + members.memory_usage(),
         }
     }
 
-    /// Converts the set to an iterator that frees one member in each step; a packed set takes one
-    /// step. O(1).
+    /// Converts the set to an iterator that frees about eight members in each step; a packed set
+    /// takes one step. O(1).
     pub fn into_freed(self) -> FreeingSteps {
         match self.repr {
-            Repr::Table(members) => Box::new(members.table.into_table().into_drain().map(drop)),
+            Repr::Table(members) => Box::new(members.into_freed()),
             small => Box::new(std::iter::once(small).map(drop)),
         }
     }
@@ -211,21 +176,21 @@ impl Set {
     /// visits. Does nothing for a packed set. O(1).
     pub(crate) fn begin_walk(&mut self, walk_state: WalkState) {
         if let Repr::Table(members) = &mut self.repr {
-            members.table.begin(walk_state);
+            members.begin(walk_state);
         }
     }
 
     /// Returns the ticket ([`WalkState::ticket`]) that identifies the snapshot's walk of the set;
     /// `None` if there is none. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
-        if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
+        if let Repr::Table(members) = &self.repr { members.ticket() } else { None }
     }
 
     /// Visits about the next `members_max` members of the snapshot's walk that [`Set::begin_walk`]
     /// started. Returns true if there are more.
     pub(crate) fn walk_next(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
         let Repr::Table(members) = &mut self.repr else { return false };
-        members.table.walk_next(members_max, |member| visit(Element::Bytes(member.bytes())))
+        members.walk_next(members_max, |member| visit(Element::Bytes(member)))
     }
 
     /// Returns true if `member` is in the set. O(1); packed, O(bytes).
@@ -233,7 +198,7 @@ impl Set {
         match &self.repr {
             Repr::Ints(ints) => parse_canonical_int(member).is_some_and(|value| ints.contains(value)),
             Repr::Pack(pack) => pack.first().is_some_and(|first| pack.find(first, member, 0).is_some()),
-            Repr::Table(members) => members.contains(member, hasher),
+            Repr::Table(members) => members.find(hasher.hash_member(member), member).is_some(),
         }
     }
 
@@ -262,7 +227,7 @@ impl Set {
     #[inline]
     pub fn add(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
         match &mut self.repr {
-            Repr::Table(members) => members.add(member, hasher),
+            Repr::Table(members) => add_to_table(members, member, hasher),
             Repr::Ints(_) => self.add_to_ints(member, limits, hasher),
             Repr::Pack(_) => self.add_to_pack(member, limits, hasher),
         }
@@ -306,9 +271,9 @@ impl Set {
 
     /// Converts the set to a table. O(n).
     fn spread(&mut self, hasher: &Hasher) {
-        let mut members = Box::<Members>::default();
+        let mut members = Box::<PackedSet>::default();
         for member in self.iter() {
-            members.add(member.text(&mut IntText::new()), hasher);
+            add_to_table(&mut members, member.text(&mut IntText::new()), hasher);
         }
         self.repr = Repr::Table(members);
     }
@@ -321,7 +286,10 @@ impl Set {
                 let found = pack.first().and_then(|first| pack.find(first, member, 0));
                 found.inspect(|&cursor| pack.delete(cursor)).is_some()
             }
-            Repr::Table(members) => members.remove(member, hasher),
+            Repr::Table(members) => {
+                let place = members.find(hasher.hash_member(member), member);
+                place.inspect(|&place| members.remove(place)).is_some()
+            }
         }
     }
 
@@ -330,9 +298,7 @@ impl Set {
         match &self.repr {
             Repr::Ints(ints) => OneOf::A(ints.iter().map(Element::Int)),
             Repr::Pack(pack) => OneOf::B(pack.iter()),
-            Repr::Table(members) => {
-                OneOf::C(members.table.iter().map(|member| Element::Bytes(member.bytes())))
-            }
+            Repr::Table(members) => OneOf::C(members.iter().map(Element::Bytes)),
         }
     }
 
@@ -345,8 +311,8 @@ impl Set {
             Repr::Ints(ints) => ints.get(index_below(ints.len(), draw)).map(Element::Int),
             Repr::Pack(pack) => pack.at_index(index_below(pack.len(), draw)),
             Repr::Table(members) => {
-                let place = members.table.random(draw)?;
-                Some(Element::Bytes(members.table.at(place).bytes()))
+                let place = members.random(draw)?;
+                Some(Element::Bytes(members.at(place)))
             }
         }
     }
@@ -355,7 +321,7 @@ impl Set {
     /// `count`. Expected O(count); packed, O(n).
     pub fn sample(&self, count: usize, mut draw: impl FnMut() -> u64, mut visit: impl FnMut(Element<'_>)) {
         if let Repr::Table(members) = &self.repr {
-            sample_table(&members.table, count, draw, |member| visit(Element::Bytes(member.bytes())));
+            sample_packed(members, count, draw, |member| visit(Element::Bytes(member)));
             return;
         }
         let mut selection = Selection::new(self.len(), count);
@@ -384,10 +350,10 @@ impl Set {
                 Some(result)
             }
             Repr::Table(members) => {
-                let place = members.table.random(draw)?;
-                let member = members.table.remove(place);
-                members.members_len_bytes -= member.block_len_bytes();
-                Some(visit(Element::Bytes(member.bytes())))
+                let place = members.random(draw)?;
+                let result = visit(Element::Bytes(members.at(place)));
+                members.remove(place);
+                Some(result)
             }
         }
     }
@@ -397,15 +363,20 @@ impl Set {
     /// packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
         match &self.repr {
-            Repr::Table(members) => {
-                members.table.scan(cursor, |member| visit(Element::Bytes(member.bytes())))
-            }
+            Repr::Table(members) => members.scan(cursor, |member| visit(Element::Bytes(member))),
             Repr::Ints(_) | Repr::Pack(_) => {
                 self.iter().for_each(visit);
                 0
             }
         }
     }
+}
+
+/// Adds `member` to a table. Returns false if it was already in the set. O(1).
+#[inline]
+fn add_to_table(members: &mut PackedSet, member: &[u8], hasher: &Hasher) -> bool {
+    let position = hasher.hash_member(member);
+    members.insert(position, member, &|member: &[u8]| hasher.hash_member(member))
 }
 
 #[cfg(test)]
@@ -488,12 +459,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_members_of_17_bytes_take_at_most_45_bytes_each() {
+    fn a_hundred_thousand_members_of_17_bytes_take_at_most_23_bytes_each() {
         let mut set = Set::new();
         for i in 0..100_000 {
             assert!(set.add(format!("member:{i:010}").as_bytes(), &LIMITS, &hasher()));
         }
-        assert!(set.memory_usage() <= 4_500_000, "{}", set.memory_usage());
+        assert!(set.memory_usage() <= 2_300_000, "{}", set.memory_usage());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use structures::alloc::CountingAllocator;
 use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::member::Member;
+use structures::packed_set::PackedSet;
 use structures::quicklist::{NodeLimit, Quicklist};
 use structures::ranked_members::RankedMembers;
 use structures::table::Table;
@@ -116,6 +117,32 @@ mod table {
             set.extend(boxed(MANY));
             set
         });
+    }
+}
+
+mod packed_set {
+    use super::*;
+
+    fn ours(len: usize) -> PackedSet {
+        let (state, mut set) = (hasher(), PackedSet::new());
+        let position_of = |member: &[u8]| state.hash_one(member);
+        for member in (0..len).map(name) {
+            set.insert(position_of(&member), &member, &position_of);
+        }
+        set
+    }
+
+    #[divan::bench]
+    fn find(bencher: Bencher<'_, '_>) {
+        let (set, state) = (ours(MANY), hasher());
+        each(bencher, &scattered(), |member| {
+            black_box(set.find(state.hash_one(&member[..]), member));
+        });
+    }
+
+    #[divan::bench(sample_count = 20)]
+    fn build(bencher: Bencher<'_, '_>) {
+        builds(bencher, MANY, || ours(MANY));
     }
 }
 

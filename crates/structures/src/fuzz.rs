@@ -5,6 +5,7 @@
 //! as a [`Script`] of operations. The operations are applied to the structure and to a naive twin.
 
 mod arrays;
+mod packed_sets;
 mod packs;
 mod tables;
 mod vectors;
@@ -12,6 +13,7 @@ mod vectors;
 pub use arrays::fuzz_arrays;
 #[cfg(test)]
 pub(crate) use arrays::{ArrayTwin, check_array};
+pub use packed_sets::fuzz_packed_set;
 pub use packs::{fuzz_intset, fuzz_listpack, fuzz_quicklist};
 pub use tables::{fuzz_entry, fuzz_ranked_members, fuzz_table};
 pub use vectors::fuzz_vectors;
@@ -76,6 +78,7 @@ mod tests {
         fuzz_intset(data);
         fuzz_quicklist(data);
         fuzz_table(data);
+        fuzz_packed_set(data);
         fuzz_ranked_members(data);
         fuzz_entry(data);
         fuzz_vectors(data);

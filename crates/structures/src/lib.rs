@@ -21,6 +21,7 @@ pub mod lock;
 pub mod lzf;
 pub mod member;
 pub mod pack_error;
+pub mod packed_set;
 pub mod pair;
 pub mod prefetch;
 pub mod quicklist;

@@ -10,7 +10,7 @@ use crate::ranked_members::{RankedMembers, order};
 use crate::table::{Relocate, SweepBudget, Table, TableBlock};
 
 /// Computes a hash of `key` whose bits are well mixed, as tables require.
-fn mixed(key: &[u8]) -> u64 {
+pub(super) fn mixed(key: &[u8]) -> u64 {
     let mut hash = key.iter().fold(key.len() as u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
     });
@@ -19,7 +19,7 @@ fn mixed(key: &[u8]) -> u64 {
 }
 
 /// Computes hashes that share their leading nine bits, which makes a table's directories deep.
-fn crowded(key: &[u8]) -> u64 {
+pub(super) fn crowded(key: &[u8]) -> u64 {
     mixed(key) >> 9
 }
 
