@@ -45,9 +45,9 @@ impl SizedType {
 pub struct ValueSize {
     /// The type of the value, such as list.
     pub kind: SizedType,
-    /// The bytes that the value takes, close to the result of MEMORY USAGE. Tables of members count
-    /// with their average fill. The slack of a stream's nodes and the data of its consumer groups
-    /// are not counted.
+    /// The bytes that the value takes, close to the result of MEMORY USAGE. Tables of fields and of
+    /// sorted members count with their average fill. The slack of a stream's nodes and the data of
+    /// its consumer groups are not counted.
     pub bytes: usize,
     /// The number of elements, members, fields or entries; the bytes in use of a string.
     pub elements: usize,

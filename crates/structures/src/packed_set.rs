@@ -16,8 +16,10 @@
 //! bucket has one interval, and a split divides an interval in two. A cursor is such a point. All
 //! members below it were visited, even if buckets were split or merged since: SCAN's guarantee.
 //!
-//! **Random members** are drawn uniformly: a bucket, then a place below the largest count of all
-//! buckets; the draw is repeated if the bucket has fewer members.
+//! **Random members** are drawn uniformly: a bucket, then a place below a bound of all buckets'
+//! counts; the draw is repeated if the bucket has fewer members. If most of many draws fail, a few
+//! buckets have most members, or had: members added or removed in the order of a scan crowd there.
+//! Then the counts are added up, which gives the exact member of a random rank and a new bound.
 //!
 //! Memory: two bytes per member for tag and size; per bucket 16 bytes, and 15 bytes of its block
 //! that are unused on average. Sources: Litwin, "Linear Hashing" (1980); the order of cursors is
@@ -30,6 +32,8 @@ mod store;
 mod walk;
 
 use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::prefetch::prefetch_read;
 use bucket::{Bucket, MARK, tag_of};
@@ -75,8 +79,8 @@ pub struct PackedSet {
     len: usize,
     /// The bytes of all blocks of buckets and of long members.
     blocks_len_bytes: usize,
-    /// An upper bound of the buckets' counts.
-    count_max: usize,
+    /// An upper bound of the buckets' counts. Random draws, which only read the set, lower it.
+    count_max: AtomicUsize,
     walk: Option<Box<Walk>>,
 }
 
@@ -200,7 +204,7 @@ impl PackedSet {
         let (after, count) = (bucket.block_len_bytes(), bucket.count());
         self.blocks_len_bytes += after + long_len_bytes;
         self.blocks_len_bytes -= before;
-        self.count_max = self.count_max.max(count);
+        self.raise_count_max(count);
         self.len += 1;
         if self.len > self.bucket_count * MEAN_COUNT_MAX {
             self.split(position_of);
@@ -220,10 +224,16 @@ impl PackedSet {
         self.blocks_len_bytes -= before + long_len_bytes;
         self.len -= 1;
         if self.len == 0 {
-            (self.chunks, self.bucket_count, self.mask, self.count_max) = (Vec::new(), 0, 0, 0);
+            (self.chunks, self.bucket_count, self.mask) = (Vec::new(), 0, 0);
+            self.count_max = AtomicUsize::new(0);
         } else if self.len <= (self.bucket_count - 1) * MEAN_COUNT_MIN {
             self.merge();
         }
+    }
+
+    fn raise_count_max(&mut self, count: usize) {
+        let count_max = self.count_max.get_mut();
+        *count_max = (*count_max).max(count);
     }
 
     fn push_bucket(&mut self, bucket: Bucket) {
@@ -271,7 +281,7 @@ impl PackedSet {
         let (after, count) = (target.block_len_bytes(), target.count());
         self.blocks_len_bytes += after;
         self.blocks_len_bytes -= before;
-        self.count_max = self.count_max.max(count);
+        self.raise_count_max(count);
         self.bucket_count = last;
         self.mask = last.next_power_of_two() - 1;
     }
@@ -319,25 +329,39 @@ impl PackedSet {
         self.chunks.into_iter().flatten().map(drop)
     }
 
-    /// Draws a member's place uniformly; `None` if the set is empty. Expected O(1).
+    /// Draws a member's place uniformly; `None` if the set is empty. Expected O(1), or O(buckets) if
+    /// a few buckets have most of the members.
     pub fn random(&self, mut draw: impl FnMut() -> u64) -> Option<PackedPlace> {
         if self.len == 0 {
             return None;
         }
         let below = |half: u64, end: usize| (half as usize * end) >> 32;
+        // Relaxed: only the thread with the lock around the set uses the bound.
+        let count_max = self.count_max.load(Relaxed);
         for _ in 0..RANDOM_TRIES_MAX {
             let drawn = draw();
             let bucket = below(drawn >> 32, self.bucket_count);
-            let index = below(drawn & 0xFFFF_FFFF, self.count_max);
+            let index = below(drawn & 0xFFFF_FFFF, count_max);
             if index < self.bucket(bucket).count() {
                 return Some(PackedPlace { bucket, index });
             }
         }
-        let drawn = draw();
-        let start = below(drawn >> 32, self.bucket_count);
-        let mut buckets = (start..self.bucket_count).chain(0..start);
-        let bucket = buckets.find(|&bucket| self.bucket(bucket).count() > 0)?;
-        Some(PackedPlace { bucket, index: below(drawn & 0xFFFF_FFFF, self.bucket(bucket).count()) })
+        self.place_of_rank((u128::from(draw()) * self.len as u128 >> 64) as usize)
+    }
+
+    /// Returns the place of member number `rank` in the order of the buckets. Computes the bound of
+    /// the buckets' counts anew, which was far above most of them. O(buckets).
+    fn place_of_rank(&self, rank: usize) -> Option<PackedPlace> {
+        let (mut ahead, mut count_max, mut found) = (rank, 0, None);
+        for (bucket, count) in self.chunks.iter().flatten().map(Bucket::count).enumerate() {
+            count_max = count_max.max(count);
+            if found.is_none() && ahead < count {
+                found = Some(PackedPlace { bucket, index: ahead });
+            }
+            ahead = ahead.saturating_sub(count);
+        }
+        self.count_max.store(count_max, Relaxed);
+        found
     }
 }
 
@@ -349,7 +373,15 @@ impl Clone for PackedSet {
             copy.extend(chunk.iter().cloned());
             copy
         });
-        Self { chunks: chunks.collect(), walk: None, ..*self }
+        Self {
+            chunks: chunks.collect(),
+            bucket_count: self.bucket_count,
+            mask: self.mask,
+            len: self.len,
+            blocks_len_bytes: self.blocks_len_bytes,
+            count_max: AtomicUsize::new(self.count_max.load(Relaxed)),
+            walk: None,
+        }
     }
 }
 
@@ -362,8 +394,6 @@ mod tests {
     use crate::walk_state::WalkState;
     use std::collections::BTreeSet;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering::Relaxed;
 
     fn mixed(number: u64) -> u64 {
         let x = (number ^ number >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -427,7 +457,7 @@ mod tests {
                     assert_eq!(set.bucket_and_depth(hash(member)).0, at);
                     tag_of(hash(member))
                 });
-                assert!(count <= set.count_max);
+                assert!(count <= set.count_max.load(Relaxed));
                 blocks += longs + bucket.block_len_bytes();
                 at += 1;
             }
@@ -521,23 +551,52 @@ mod tests {
         }
     }
 
+    /// Checks that random draws choose each member about equally often.
+    fn check_uniform(set: &PackedSet) {
+        let mut draw = draws(5);
+        let mut chosen = std::collections::BTreeMap::<&[u8], u32>::new();
+        for _ in 0..if cfg!(miri) { 100 } else { set.len() * 1000 } {
+            let place = set.random(&mut draw).expect("not empty");
+            *chosen.entry(set.at(place)).or_default() += 1;
+        }
+        // The mean is 1,000; six standard deviations are 190.
+        let is_fair = |count: &u32| (810..=1190).contains(count);
+        assert!(cfg!(miri) || chosen.len() == set.len() && chosen.values().all(is_fair), "{chosen:?}");
+    }
+
+    fn insert(set: &mut PackedSet, number: u64) {
+        let member = number.to_string().into_bytes();
+        set.insert(position(&member), &member, &position);
+    }
+
     #[test]
     fn random_members_are_uniform() {
         // 100 members in 13 buckets, of which some were split and some were not.
         let mut set = PackedSet::new();
-        for number in 0..100_u64 {
-            let member = number.to_string().into_bytes();
-            set.insert(position(&member), &member, &position);
+        (0..100).for_each(|number| insert(&mut set, number));
+        check_uniform(&set);
+    }
+
+    #[test]
+    fn random_members_are_uniform_after_removals_in_the_order_of_a_scan() {
+        let mut set = PackedSet::new();
+        (0..if cfg!(miri) { 500 } else { 20_000 }).for_each(|number| insert(&mut set, number));
+        let (mut cursor, mut members) = (0, Vec::new());
+        loop {
+            cursor = set.scan(cursor, |member| members.push(member.to_vec()));
+            if cursor == 0 {
+                break;
+            }
         }
-        let mut draw = draws(5);
-        let mut chosen = [0_u32; 100];
-        for _ in 0..if cfg!(miri) { 100 } else { 100_000 } {
-            let place = set.random(&mut draw).expect("not empty");
-            let number: usize = std::str::from_utf8(set.at(place)).unwrap().parse().unwrap();
-            chosen[number] += 1;
+        let bound = set.count_max.load(Relaxed);
+        for member in &members[..members.len() - 100] {
+            let place = set.find(position(member), member).expect("it was not removed");
+            set.remove(place);
         }
-        // The mean is 1,000; five standard deviations are 158.
-        assert!(cfg!(miri) || chosen.iter().all(|count| (842..=1158).contains(count)), "{chosen:?}");
+        assert!(set.count_max.load(Relaxed) > bound, "the last members share a few buckets");
+        check_uniform(&set);
+        (0..300).for_each(|number| insert(&mut set, 1_000_000 + number));
+        check_uniform(&set);
     }
 
     fn walk_state(common: &Arc<AtomicUsize>, hash: Hash) -> WalkState {
