@@ -346,7 +346,7 @@ impl PackedSet {
                 return Some(PackedPlace { bucket, index });
             }
         }
-        self.place_of_rank((u128::from(draw()) * self.len as u128 >> 64) as usize)
+        self.place_of_rank(((u128::from(draw()) * self.len as u128) >> 64) as usize)
     }
 
     /// Returns the place of member number `rank` in the order of the buckets. Computes the bound of
