@@ -245,11 +245,13 @@ impl PackedSet {
                 }
                 last.push(bucket);
             }
-            last => {
-                let mut chunk = Vec::with_capacity(if last.is_some() { CHUNK_LEN } else { 1 });
+            Some(_) => {
+                let mut chunk = Vec::with_capacity(CHUNK_LEN);
                 chunk.push(bucket);
                 self.chunks.push(chunk);
             }
+            // A small set has one chunk, so the directory begins without room for more.
+            None => self.chunks = vec![vec![bucket]],
         }
         self.bucket_count += 1;
         self.mask = self.bucket_count.next_power_of_two() - 1;
@@ -329,8 +331,8 @@ impl PackedSet {
         self.chunks.into_iter().flatten().map(drop)
     }
 
-    /// Draws a member's place uniformly; `None` if the set is empty. Expected O(1), or O(buckets) if
-    /// a few buckets have most of the members.
+    /// Draws a member's place uniformly; `None` if the set is empty. Expected O(1), or O(buckets)
+    /// if a few buckets have most of the members.
     pub fn random(&self, mut draw: impl FnMut() -> u64) -> Option<PackedPlace> {
         if self.len == 0 {
             return None;
