@@ -221,6 +221,9 @@ impl Slice {
             Layout::Dense(_) => {
                 let used = self.words.iter().rposition(|word| !word.is_empty()).map_or(0, |last| last + 1);
                 self.words.truncate(used);
+                if used < self.words.capacity() / 4 {
+                    self.words.shrink_to_fit();
+                }
                 if self.words.len() > 4 * self.count as usize {
                     self.become_sparse();
                 }

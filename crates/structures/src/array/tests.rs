@@ -157,6 +157,16 @@ fn slices_change_their_layout_with_their_elements() {
 }
 
 #[test]
+fn a_dense_slice_that_loses_its_end_gives_its_memory_back() {
+    let mut array = Array::new();
+    (0..4096).for_each(|index| assert!(array.set(index, b"x")));
+    array.remove_range(500, 4095);
+    let stats = array.slice_stats();
+    assert_eq!((stats.dense, stats.dense_places, array.count()), (1, 500, 500));
+    assert!(array.len_bytes() < 500 * 8 + 500, "{}", array.len_bytes());
+}
+
+#[test]
 fn a_range_over_all_indexes_visits_only_what_exists() {
     let mut array = Array::new();
     let indexes: Vec<u64> = (0..64).map(|bit| (1_u64 << bit) - 1).collect();
