@@ -6,7 +6,7 @@
 //!
 //! An array has at least one element, except while a command creates it.
 
-use stdx::number::{format_f64_shortest, parse_f64};
+use stdx::number::{F64_TEXT_LEN_MAX, format_f64, parse_f64};
 use structures::array::{Array as Elements, INDEX_MAX};
 use structures::listpack::element::{Element, IntText};
 
@@ -172,9 +172,10 @@ pub fn stored_double(text: &[u8]) -> Option<f64> {
     (number.is_finite() && double_text(number).as_bytes() == text).then_some(number)
 }
 
-/// Formats a double as Redis shows it in an array: a whole number gets the ending `.0`.
+/// Formats a double as Redis shows it in an array: a whole number gets the ending `.0`, and it has
+/// an exponent only above 2^62.
 pub fn double_text(number: f64) -> String {
-    let mut text = format_f64_shortest(number);
+    let mut text = format_f64(number, &mut [0; F64_TEXT_LEN_MAX]).to_owned();
     if number.is_finite() && !text.contains(['.', 'e']) {
         text.push_str(".0");
     }
@@ -247,8 +248,34 @@ mod tests {
         check("1.5", Some(1.5));
         check("-3.0", Some(-3.0));
         check("0.25", Some(0.25));
+        check("100000000.0", Some(1e8));
+        check("-1500000000.0", Some(-1.5e9));
+        check("4611686018427387904.0", Some((1_u64 << 62) as f64));
+        check("9223372036854776000.0", Some((1_u64 << 63) as f64));
         for text in ["1.50", "1", ".5", "1.", "1e5", "", "-", ".", "1.2.3", "nan", "0.10000000000000000001"] {
             check(text, None);
+        }
+        // A double that needs its low bits, and texts of more digits than a double has.
+        for text in ["0.1", "9007199254740993.0", "9223372036854775808.0"] {
+            check(text, None);
+        }
+    }
+
+    #[test]
+    fn whole_doubles_are_shown_without_an_exponent_up_to_two_to_the_62() {
+        for (number, text) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (0.1, "0.1"),
+            (1e8, "100000000.0"),
+            (-1.5e9, "-1500000000.0"),
+            ((1_u64 << 62) as f64, "4611686018427387904.0"),
+            ((1_u64 << 63) as f64, "9223372036854776000.0"),
+            (1e300, "1e+300"),
+        ] {
+            assert_eq!(double_text(number), text);
+            let kept = stored_double(text.as_bytes());
+            assert!(kept.is_none_or(|kept| double_text(kept) == text), "{text}");
         }
     }
 }
