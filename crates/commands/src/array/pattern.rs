@@ -69,7 +69,10 @@ impl Bytes {
 
     /// Returns the set with both cases of each of its letters.
     fn any_case(self) -> Self {
-        Self::of(|byte| self.has(byte.to_ascii_lowercase()) || self.has(byte.to_ascii_uppercase()))
+        // All letters are in one part: the capitals from bit 1 on, the others 32 bits higher.
+        let [low, part, others @ ..] = self.0;
+        let letters = (part | part >> 32) & 0x07FF_FFFE;
+        Self([low, part | letters | letters << 32, others[0], others[1]])
     }
 }
 
@@ -136,8 +139,8 @@ pub(super) enum Case {
 impl Pattern {
     /// Compiles a pattern of at most [`LEN_BYTES_MAX`] bytes.
     pub(super) fn new(pattern: &[u8], case: Case) -> Result<Self, PatternError> {
-        let tree = parse::parse(pattern)?;
-        let mut compiler = Compiler { program: Vec::new(), case, visits_left: VISITS_MAX };
+        let tree = parse::parse(pattern, case)?;
+        let mut compiler = Compiler { program: Vec::new(), visits_left: VISITS_MAX };
         compiler.emit(&tree)?;
         compiler.push(Instruction::Found)?;
         Ok(Self { program: compiler.program })
@@ -214,7 +217,6 @@ impl Threads {
 
 struct Compiler {
     program: Vec<Instruction>,
-    case: Case,
     visits_left: usize,
 }
 
@@ -231,8 +233,7 @@ impl Compiler {
         self.visits_left = self.visits_left.checked_sub(1).ok_or(TOO_BIG)?;
         match tree {
             Tree::Bytes(bytes) => {
-                let bytes = if self.case == Case::Ignored { bytes.any_case() } else { *bytes };
-                self.push(Instruction::Bytes(bytes))?;
+                self.push(Instruction::Bytes(*bytes))?;
             }
             Tree::Condition(condition) => {
                 self.push(Instruction::Condition(*condition))?;
@@ -313,9 +314,22 @@ mod tests {
             good.iter().for_each(|text| assert!(matches(pattern, text), "{pattern} in {text:?}"));
             bad.iter().for_each(|text| assert!(!matches(pattern, text), "{pattern} in {text:?}"));
         }
-        let any_case = Pattern::new(b"^[a-c]X$", Case::Ignored).unwrap();
-        assert!(any_case.is_in(b"Bx", &mut Threads::default()));
-        assert!(!any_case.is_in(b"dx", &mut Threads::default()));
+    }
+
+    #[test]
+    fn both_cases_of_a_letter_are_in_a_set_before_it_is_negated() {
+        for (pattern, good, bad) in [
+            ("^[a-c]X$", &["Bx", "aX"][..], &["dx", "b"][..]),
+            ("^[^a]$", &["b", "B", "@", "!"], &["a", "A"]),
+            ("^[^[:upper:]@]$", &["1", "["], &["a", "A", "@"]),
+            ("^\\x41[z-{]\\W$", &["az ", "A{-"], &["a[ ", "azb", "az_"]),
+            ("^[`-{]$", &["`", "a", "Z", "{"], &["@", "["]),
+        ] {
+            let any_case = Pattern::new(pattern.as_bytes(), Case::Ignored).expect(pattern);
+            let matches = |text: &str| any_case.is_in(text.as_bytes(), &mut Threads::default());
+            good.iter().for_each(|text| assert!(matches(text), "{pattern} in {text:?}"));
+            bad.iter().for_each(|text| assert!(!matches(text), "{pattern} in {text:?}"));
+        }
     }
 
     #[test]

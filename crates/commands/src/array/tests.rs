@@ -101,6 +101,8 @@ fn conditions_of_argrep() {
     ] {
         assert_eq!(db.line(line), reply, "{line}");
     }
+    assert_eq!(db.line("ARSET cases 0 aaa AAA bbb"), ":3|");
+    assert_eq!(db.line("ARGREP cases - + RE ^[^a]+$ NOCASE"), "*1|:2|");
     assert_eq!(db.run(&["ARGREP", "a", "-", "+", "RE", ""]), "-ERR regular expression is empty|");
     let too_many = format!("ARGREP a - + {}", "EXACT x ".repeat(251));
     assert_eq!(db.line(too_many.trim()), "-ERR too many predicates, maximum is 250|");

@@ -1,6 +1,6 @@
 //! The parser of patterns. See the module above for the syntax.
 
-use super::{Bytes, Condition, PatternError, TOO_BIG, Tree};
+use super::{Bytes, Case, Condition, PatternError, TOO_BIG, Tree};
 
 /// The maximum count of a repetition.
 const REPEAT_MAX: u32 = 255;
@@ -8,13 +8,14 @@ const REPEAT_MAX: u32 = 255;
 const DEPTH_MAX: usize = 200;
 
 /// Parses a whole pattern.
-pub(super) fn parse(pattern: &[u8]) -> Result<Tree, PatternError> {
-    let mut parser = Parser { rest: pattern, depth: 0 };
+pub(super) fn parse(pattern: &[u8], case: Case) -> Result<Tree, PatternError> {
+    let mut parser = Parser { rest: pattern, case, depth: 0 };
     parser.alternatives()
 }
 
 struct Parser<'a> {
     rest: &'a [u8],
+    case: Case,
     depth: usize,
 }
 
@@ -30,6 +31,11 @@ impl Parser<'_> {
         let rest = self.rest.strip_prefix(word);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
+    }
+
+    /// Returns the set with both cases of its letters, if case is ignored.
+    fn folded(&self, bytes: Bytes) -> Bytes {
+        if self.case == Case::Ignored { bytes.any_case() } else { bytes }
     }
 
     /// Parses alternatives up to the end of the group or pattern.
@@ -67,7 +73,7 @@ impl Parser<'_> {
             Some(byte) => Bytes::one(byte),
             None => Bytes::default(),
         };
-        Ok(Tree::Bytes(bytes))
+        Ok(Tree::Bytes(self.folded(bytes)))
     }
 
     fn group(&mut self) -> Result<Tree, PatternError> {
@@ -105,7 +111,7 @@ impl Parser<'_> {
             b'x' => Bytes::one(self.hexadecimal()),
             byte => Bytes::one(byte),
         };
-        Ok(Tree::Bytes(bytes))
+        Ok(Tree::Bytes(self.folded(bytes)))
     }
 
     /// Parses up to two hexadecimal digits.
@@ -192,6 +198,7 @@ impl Parser<'_> {
             }
             is_first = false;
         }
+        let bytes = self.folded(bytes);
         Ok(if is_negated { bytes.complement() } else { bytes })
     }
 
