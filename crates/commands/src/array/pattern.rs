@@ -156,7 +156,8 @@ impl Pattern {
             }
             let Some(&byte) = text.get(at) else { break };
             threads.begin_step();
-            for place in std::mem::take(&mut threads.before) {
+            for at_thread in 0..threads.before.len() {
+                let place = threads.before[at_thread];
                 let Instruction::Bytes(bytes) = &self.program[place] else { continue };
                 if bytes.has(byte) && threads.add(&self.program, place + 1, (text, at + 1)) {
                     return true;
@@ -182,13 +183,16 @@ pub(super) struct Threads {
 impl Threads {
     fn prepare(&mut self, program_len: usize) {
         self.step += 1;
-        self.reached.resize(program_len, 0);
+        if self.reached.len() < program_len {
+            self.reached.resize(program_len, 0);
+        }
         self.now.clear();
     }
 
     fn begin_step(&mut self) {
         self.step += 1;
-        self.before = std::mem::take(&mut self.now);
+        std::mem::swap(&mut self.before, &mut self.now);
+        self.now.clear();
     }
 
     /// Adds a thread at `place`, and all places that it reaches without a byte. Returns true if one
@@ -358,6 +362,24 @@ mod tests {
         }
         assert_eq!(error(&"(".repeat(LEN_BYTES_MAX)), "Out of memory");
         assert_eq!(error(&format!("{}{}", "(".repeat(100), ")".repeat(100))), "none");
+    }
+
+    #[test]
+    fn threads_keep_their_memory_between_matches_of_all_patterns() {
+        let mut threads = Threads::default();
+        let new = |pattern: &[u8]| Pattern::new(pattern, Case::Significant).unwrap();
+        let (long, short) = (new(b"^(a|b|c|d)+(e|f)$"), new(b"x"));
+        assert!(long.is_in(b"abcde", &mut threads) && !short.is_in(b"abcde", &mut threads));
+        let memory = |threads: &Threads| {
+            let mut lists = [threads.now.as_ptr(), threads.before.as_ptr()];
+            lists.sort_unstable();
+            (lists, threads.stack.as_ptr(), threads.reached.as_ptr(), threads.reached.len())
+        };
+        let first = memory(&threads);
+        for _ in 0..3 {
+            assert!(long.is_in(b"dcbaf", &mut threads) && !short.is_in(b"abc", &mut threads));
+            assert_eq!(memory(&threads), first);
+        }
     }
 
     #[test]
