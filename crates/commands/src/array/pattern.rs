@@ -15,10 +15,10 @@ mod parse;
 
 /// The maximum length of a pattern in bytes, as in Redis.
 pub(super) const LEN_BYTES_MAX: usize = 2048;
-/// The maximum number of instructions of a program.
-const PROGRAM_LEN_MAX: usize = 8192;
-/// The maximum number of visits of the tree while it is compiled.
-const VISITS_MAX: usize = 8 * PROGRAM_LEN_MAX;
+/// The maximum number of instructions of all programs of a request.
+const INSTRUCTIONS_MAX: usize = 8192;
+/// The maximum number of bytes of a request's patterns and of visits of their trees.
+const STEPS_MAX: usize = 8 * INSTRUCTIONS_MAX;
 
 /// The reason why a pattern is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) enum PatternError {
     BackReference,
 }
 
-/// The pattern's program is longer than permitted, or its groups are nested too deeply.
+/// The programs are longer than permitted, or the groups of a pattern are nested too deeply.
 const TOO_BIG: PatternError = PatternError::Invalid("Out of memory");
 
 /// A set of bytes.
@@ -136,11 +136,35 @@ pub(super) enum Case {
     Ignored,
 }
 
+/// The work that is left for compiling the patterns of a request.
+#[derive(Debug)]
+pub(super) struct Budget {
+    instructions: usize,
+    steps: usize,
+}
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self { instructions: INSTRUCTIONS_MAX, steps: STEPS_MAX }
+    }
+
+    fn take_instruction(&mut self) -> Result<(), PatternError> {
+        self.instructions = self.instructions.checked_sub(1).ok_or(TOO_BIG)?;
+        Ok(())
+    }
+
+    fn take_steps(&mut self, steps: usize) -> Result<(), PatternError> {
+        self.steps = self.steps.checked_sub(steps).ok_or(TOO_BIG)?;
+        Ok(())
+    }
+}
+
 impl Pattern {
-    /// Compiles a pattern of at most [`LEN_BYTES_MAX`] bytes.
-    pub(super) fn new(pattern: &[u8], case: Case) -> Result<Self, PatternError> {
+    /// Compiles a pattern of at most [`LEN_BYTES_MAX`] bytes with what is left of the budget.
+    pub(super) fn new(pattern: &[u8], case: Case, budget: &mut Budget) -> Result<Self, PatternError> {
+        budget.take_steps(pattern.len())?;
         let tree = parse::parse(pattern, case)?;
-        let mut compiler = Compiler { program: Vec::new(), visits_left: VISITS_MAX };
+        let mut compiler = Compiler { program: Vec::new(), budget };
         compiler.emit(&tree)?;
         compiler.push(Instruction::Found)?;
         Ok(Self { program: compiler.program })
@@ -219,22 +243,20 @@ impl Threads {
     }
 }
 
-struct Compiler {
+struct Compiler<'a> {
     program: Vec<Instruction>,
-    visits_left: usize,
+    budget: &'a mut Budget,
 }
 
-impl Compiler {
+impl Compiler<'_> {
     fn push(&mut self, instruction: Instruction) -> Result<usize, PatternError> {
-        if self.program.len() == PROGRAM_LEN_MAX {
-            return Err(TOO_BIG);
-        }
+        self.budget.take_instruction()?;
         self.program.push(instruction);
         Ok(self.program.len() - 1)
     }
 
     fn emit(&mut self, tree: &Tree) -> Result<(), PatternError> {
-        self.visits_left = self.visits_left.checked_sub(1).ok_or(TOO_BIG)?;
+        self.budget.take_steps(1)?;
         match tree {
             Tree::Bytes(bytes) => {
                 self.push(Instruction::Bytes(*bytes))?;
@@ -288,8 +310,12 @@ impl Compiler {
 mod tests {
     use super::*;
 
+    fn compile(pattern: &str, case: Case) -> Result<Pattern, PatternError> {
+        Pattern::new(pattern.as_bytes(), case, &mut Budget::new())
+    }
+
     fn matches(pattern: &str, text: &str) -> bool {
-        let pattern = Pattern::new(pattern.as_bytes(), Case::Significant).expect(pattern);
+        let pattern = compile(pattern, Case::Significant).expect(pattern);
         pattern.is_in(text.as_bytes(), &mut Threads::default())
     }
 
@@ -329,7 +355,7 @@ mod tests {
             ("^\\x41[z-{]\\W$", &["az ", "A{-"], &["a[ ", "azb", "az_"]),
             ("^[`-{]$", &["`", "a", "Z", "{"], &["@", "["]),
         ] {
-            let any_case = Pattern::new(pattern.as_bytes(), Case::Ignored).expect(pattern);
+            let any_case = compile(pattern, Case::Ignored).expect(pattern);
             let matches = |text: &str| any_case.is_in(text.as_bytes(), &mut Threads::default());
             good.iter().for_each(|text| assert!(matches(text), "{pattern} in {text:?}"));
             bad.iter().for_each(|text| assert!(!matches(text), "{pattern} in {text:?}"));
@@ -338,7 +364,7 @@ mod tests {
 
     #[test]
     fn broken_and_oversized_patterns_are_rejected() {
-        let error = |pattern: &str| match Pattern::new(pattern.as_bytes(), Case::Significant) {
+        let error = |pattern: &str| match compile(pattern, Case::Significant) {
             Err(PatternError::Invalid(text)) => text,
             Err(PatternError::BackReference) => "back reference",
             Ok(_) => "none",
@@ -367,8 +393,8 @@ mod tests {
     #[test]
     fn threads_keep_their_memory_between_matches_of_all_patterns() {
         let mut threads = Threads::default();
-        let new = |pattern: &[u8]| Pattern::new(pattern, Case::Significant).unwrap();
-        let (long, short) = (new(b"^(a|b|c|d)+(e|f)$"), new(b"x"));
+        let new = |pattern| compile(pattern, Case::Significant).unwrap();
+        let (long, short) = (new("^(a|b|c|d)+(e|f)$"), new("x"));
         assert!(long.is_in(b"abcde", &mut threads) && !short.is_in(b"abcde", &mut threads));
         let memory = |threads: &Threads| {
             let mut lists = [threads.now.as_ptr(), threads.before.as_ptr()];

@@ -4,7 +4,7 @@ use keyspace::Array;
 use stdx::glob::{glob_match, glob_match_any_case};
 use structures::listpack::element::IntText;
 
-use super::pattern::{self, Case, Pattern, PatternError, Threads};
+use super::pattern::{self, Budget, Case, Pattern, PatternError, Threads};
 use super::{READS, index, limit, unsigned};
 use crate::args::Args;
 use crate::collection::bulk;
@@ -147,8 +147,10 @@ impl<'a> Search<'a> {
             at += search.parse_option(args, at, &mut patterns)?;
         }
         // Patterns are compiled last, because NOCASE may follow them.
+        let mut budget = Budget::new();
         for pattern in patterns {
-            search.conditions.push(Condition::Pattern(compile(pattern, search.case)?));
+            let pattern = compile(pattern, search.case, &mut budget)?;
+            search.conditions.push(Condition::Pattern(pattern));
         }
         if search.conditions.is_empty() { Err(CommandError::Syntax) } else { Ok(search) }
     }
@@ -231,11 +233,11 @@ fn contains(text: &[u8], part: &[u8], case: Case) -> bool {
     }
 }
 
-fn compile(pattern: &[u8], case: Case) -> Result<Pattern, CommandError> {
+fn compile(pattern: &[u8], case: Case, budget: &mut Budget) -> Result<Pattern, CommandError> {
     if pattern.is_empty() {
         return Err(CommandError::Line("ERR regular expression is empty"));
     }
-    Pattern::new(pattern, case).map_err(|error| match error {
+    Pattern::new(pattern, case, budget).map_err(|error| match error {
         PatternError::Invalid(text) => CommandError::Text(format!("ERR invalid regular expression: {text}")),
         PatternError::BackReference => {
             CommandError::Line("ERR regular expression backreferences are not supported")

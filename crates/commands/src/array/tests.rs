@@ -108,6 +108,12 @@ fn conditions_of_argrep() {
     assert_eq!(db.line(too_many.trim()), "-ERR too many predicates, maximum is 250|");
     let too_long = format!("ARGREP a - + RE {}", "x".repeat(2049));
     assert_eq!(db.line(&too_long), "-ERR regular expression is too long, maximum is 2048 bytes|");
+    // Each pattern has 256 instructions, and all share a budget.
+    let all = |count| format!("ARGREP a - + {}", "RE z{255} ".repeat(count));
+    assert_eq!(db.line(all(32).trim()), "*0|");
+    assert_eq!(db.line(all(33).trim()), "-ERR invalid regular expression: Out of memory|");
+    let brackets = format!("ARGREP a - + {}", format!("RE [{}] ", "0-9".repeat(600)).repeat(40));
+    assert_eq!(db.line(brackets.trim()), "-ERR invalid regular expression: Out of memory|");
 }
 
 #[test]
