@@ -74,6 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(data: &[u8]) {
+        fuzz_arrays(data);
         fuzz_listpack(data);
         fuzz_intset(data);
         fuzz_quicklist(data);
