@@ -1,10 +1,11 @@
 //! DEBUG DIGEST: a digest of a whole keyspace, so that two servers can be compared.
 //!
-//! The digests are byte for byte those of Redis 8, except for vector sets, whose contents Redis
-//! leaves out, and for arrays, which Redis 8.0 does not have. They are 20 bytes that start at zero.
-//! Two steps with SHA-1 add data. `add` XORs the hash of the bytes into the digest, so the order of
-//! additions does not matter. `mix` adds the bytes and then hashes the digest itself, so the order
-//! matters.
+//! The digests are byte for byte those of Redis 8, with two exceptions. Redis leaves out the
+//! contents of vector sets, and Redis 8.0 has no arrays.
+//!
+//! A digest is 20 bytes that start at zero. Two steps with SHA-1 add data. `add` XORs the hash of
+//! the bytes into the digest, so the order of additions does not matter. `mix` adds the bytes and
+//! then hashes the digest itself, so the order matters.
 //!
 //! ```text
 //! keyspace = for each database that is not empty: mix its number; for each key: add its digest
