@@ -94,8 +94,12 @@ impl VectorIndex {
     /// similarities. The result is approximate: it may miss some elements. An index of at most
     /// `ef` elements is compared as a whole.
     ///
-    /// `accept` is called at most once for an element, and only for those that would enter the
-    /// result.
+    /// Removals and full lists of links may cut off a small part of the graph. If the walk reaches
+    /// fewer than `count` elements, all are compared, O(n): a search never misses elements for lack
+    /// of links.
+    ///
+    /// `accept` is called at most once for an element, twice if all are compared, and only for
+    /// those that would enter the result.
     pub fn search(
         &self,
         query: &Query,
@@ -111,13 +115,22 @@ impl VectorIndex {
         if self.len() <= ef.min(effort_max) {
             return self.scan(query, count, accept);
         }
-        with_scratch(|scratch| {
+        let mut has_rejected = false;
+        let found: Vec<(Slot, f64)> = with_scratch(|scratch| {
             scratch.found.clear();
             scratch.found.push(self.descend(&query.row, 0));
-            self.walk(Walk { row: &query.row, level: 0, ef, effort_max }, scratch, |slot| accept(Slot(slot)));
+            self.walk(Walk { row: &query.row, level: 0, ef, effort_max }, scratch, |slot| {
+                let is_accepted = accept(Slot(slot));
+                has_rejected |= !is_accepted;
+                is_accepted
+            });
             let best = scratch.found.iter().take(count);
             best.map(|near| (Slot(near.slot()), form::similarity(near.distance()))).collect()
-        })
+        });
+        if found.len() < count && effort_max == usize::MAX && !has_rejected {
+            return self.scan(query, count, accept);
+        }
+        found
     }
 
     /// Returns the distance of a place from a row.
