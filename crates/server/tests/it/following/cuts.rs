@@ -29,7 +29,7 @@ fn filled_primary(kind: Kind, options: &[&str]) -> Node {
 /// Returns true if this primary sends snapshots in the format of Valkey 9 to the server under test.
 fn sends_valkey_files(primary: &Node) -> bool {
     let is_new = matches!(primary.version, PeerVersion::Valkey(version) if version.major >= 9);
-    primary.kind == Kind::Own || is_new
+    is_new && primary.kind != Kind::Own
 }
 
 fn proxy_to(node: &Node) -> Proxy {
