@@ -214,9 +214,12 @@ impl Array {
         self.get(index).is_some() && self.remove_range(index, index) == 1
     }
 
-    /// Removes the elements with indexes from `first` to `last`, both included. Returns their
-    /// number. O(elements and slices in the range).
+    /// Removes the elements with indexes from `first` to `last`, both included: none if `first` is
+    /// higher. Returns their number. O(elements and slices in the range).
     pub fn remove_range(&mut self, first: u64, last: u64) -> u64 {
+        if first > last {
+            return 0;
+        }
         let before = self.count;
         let mut from = slice_of(first);
         while let Some(number) = self.slice_from(from).map(|(number, _)| number) {

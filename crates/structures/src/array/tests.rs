@@ -100,6 +100,7 @@ proptest! {
                 prop_assert_eq!(scanned(&array, high, low), expected);
             }
         }
+        prop_assert_eq!(array.remove_range(INDEX_MAX, 0), 0);
         array.remove_range(0, u64::MAX);
         check_array(&array, &BTreeMap::new());
     }
