@@ -94,12 +94,12 @@ impl VectorIndex {
     /// similarities. The result is approximate: it may miss some elements. An index of at most
     /// `ef` elements is compared as a whole.
     ///
-    /// Removals and full lists of links may cut off a small part of the graph. If the walk reaches
-    /// fewer than `count` elements, all are compared, O(n): a search never misses elements for lack
-    /// of links.
+    /// Removals and full lists of links may cut off a small part of the graph. If a walk without a
+    /// limit of effort reaches fewer than `count` elements and `accept` refuses none of them, all
+    /// elements are compared, O(n). So the result is never shorter for lack of links.
     ///
-    /// `accept` is called at most once for an element, twice if all are compared, and only for
-    /// those that would enter the result.
+    /// `accept` is called at most once for an element, twice if all are compared after a walk, and
+    /// only for those that would enter the result.
     pub fn search(
         &self,
         query: &Query,
