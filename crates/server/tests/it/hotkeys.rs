@@ -74,6 +74,7 @@ fn the_key_that_takes_most_is_named_first() {
     // A single GET that the kernel interrupts may take more time than all SETs.
     let by_time = keys(&fields["by-cpu-time-us"]);
     assert!(by_time.iter().any(|(key, _)| key == "hot"), "{by_time:?}");
+    assert!(by_time.is_sorted_by(|more, less| more.1 >= less.1), "{by_time:?}");
     assert!(number(&fields["all-commands-all-slots-us"]) >= by_time[0].1);
 }
 
