@@ -180,7 +180,8 @@ struct Working {
 pub struct Figures {
     /// The length of the current incremental file in bytes, including pending bytes.
     pub len_bytes: u64,
-    /// The number of pending bytes: merged from the change log, not yet written to the file.
+    /// The number of bytes that are merged from the change log and not yet written to the file,
+    /// including those of a [`Job`] in progress.
     pub kept_bytes: usize,
     /// The log position up to which all changes are synced.
     pub synced_position: u64,
@@ -421,7 +422,7 @@ impl Writer {
         let state = self.state();
         Figures {
             len_bytes: state.last_len_bytes(),
-            kept_bytes: state.kept_bytes(),
+            kept_bytes: state.kept_bytes() + state.working.map_or(0, |working| working.len_bytes),
             synced_position: state.synced(),
             safe_position: state.safe(),
             is_syncing: state.working.is_some_and(|working| working.syncs),

@@ -62,8 +62,21 @@ pub fn await_rewrite(client: &mut Client) {
     await_field(client, "aof_rewrite_in_progress", "0");
 }
 
-/// Kills a server at once. The data that it has passed to the kernel stays.
+/// Kills a server as soon as its append-only file has all changes: with `everysec`, a sync delays
+/// the write of changes, but not the replies to them. Does not wait after a failed write, nor for a
+/// server that has ended. The data that the server has passed to the kernel stays.
 pub fn kill(server: ServerProcess) {
+    let Ok(mut client) = Client::connect(&server.address()) else { return drop(server) };
+    let mut may_miss_changes = || {
+        let Ok(info) = client.request(&["INFO", "persistence"]) else { return false };
+        let info = info.to_string();
+        let is_written = !info.contains("aof_buffer_length:") || info.contains("aof_buffer_length:0");
+        !is_written && !info.contains("aof_last_write_status:err")
+    };
+    let since = Instant::now();
+    while may_miss_changes() && since.elapsed() < WITHIN {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     drop(server);
 }
 
