@@ -3,8 +3,8 @@
 //! Nothing in this crate depends on the server crate, so that the server's own tests can use it.
 //! The tools reach a server only by its port or socket path. With the feature `saves` or in the
 //! simulator, the crate has two more modules: a folder on a simulated disk (`disk`), and an engine
-//! that replays commands (`replay`). `SAKER_PEER` names the real Redis from which expected replies
-//! are recorded.
+//! that replays commands (`replay`). With the feature `soak`, it has the soak test. `SAKER_PEER`
+//! names the real Redis from which expected replies are recorded.
 #![forbid(unsafe_code)]
 
 pub mod change_stream;
@@ -31,6 +31,7 @@ pub mod script;
 pub mod sequential;
 #[cfg(shuttle)]
 pub mod simulator;
+#[cfg(feature = "soak")]
 pub mod soak;
 pub mod waits;
 

@@ -1,6 +1,6 @@
 //! Runs a soak test of a server: well-behaved clients check every reply, while other clients
-//! misbehave. `cargo run --release -p testkit --bin soak -- --server target/release/saker-server
-//! --seconds 3600`.
+//! misbehave. `cargo run --release -p testkit --features soak --bin soak -- --server
+//! target/release/saker-server --seconds 3600`.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -264,7 +264,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "soak",
         about: "clients that check every reply beside all that misbehaves, on each back end, 1, 2 and 8 threads",
-        remedy: "`cargo run -p testkit --bin soak -- --server FILE --threads N --only NAME` narrows it down",
+        remedy: "`cargo run -p testkit --features soak --bin soak -- --server FILE --threads N --only NAME` narrows it down",
         lane: Servers,
         after_failure: Repeat,
         run: compare::soak,
