@@ -126,14 +126,6 @@ pub const STEPS: &[Step] = &[
         run: release::step,
     },
     Step {
-        name: "package",
-        about: "the Debian package: lintian, its server with its saker.conf, manual pages, completions",
-        remedy: "`cargo xtask package` builds it; `lintian -i target/package/*.deb` explains a tag",
-        lane: Servers,
-        after_failure: Repeat,
-        run: package::step,
-    },
-    Step {
         name: "prometheus",
         about: "promtool on the metrics of a server, the alert rules and the dashboard's expressions",
         remedy: "the log has promtool's words; `promtool check rules packaging/prometheus/alerts.yml` repeats the first",
@@ -236,6 +228,16 @@ pub const STEPS: &[Step] = &[
         lane: Servers,
         after_failure: Repeat,
         run: frameworks::ruby,
+    },
+    // This step needs programs of the debug profile, as later ones do. `unit` builds them in the
+    // same target folder, and an earlier step would wait for that build.
+    Step {
+        name: "package",
+        about: "the Debian package: lintian, its server with its saker.conf, manual pages, completions",
+        remedy: "`cargo xtask package` builds it; `lintian -i target/package/*.deb` explains a tag",
+        lane: Servers,
+        after_failure: Repeat,
+        run: package::step,
     },
     Step {
         name: "redis-suite",
