@@ -111,9 +111,11 @@ fn a_relative_log_file_lies_in_the_working_folder_of_the_configuration() {
 
 #[test]
 fn a_terminal_that_goes_away_does_not_end_the_server() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
     let port = free_port().expect("a port").to_string();
     let mut child = Command::new(BINARY)
         .args(["--port", &port])
+        .current_dir(folder.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -199,9 +201,11 @@ fn a_supervisor_that_is_not_there_is_missed_and_no_more() {
 
 #[test]
 fn upstart_sees_the_process_stop_itself() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
     let port = free_port().expect("a port").to_string();
     let mut child = Command::new(BINARY)
         .args(["--port", &port, "--supervised", "upstart"])
+        .current_dir(folder.path())
         .env("UPSTART_JOB", "saker")
         .stdout(Stdio::null())
         .spawn()
@@ -455,10 +459,12 @@ fn a_unix_socket_belongs_to_the_server_that_listens_on_it() {
 
 #[test]
 fn a_killed_server_can_be_replaced_at_once() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
     let port = free_port().expect("a port");
     let start = || {
         let mut child = Command::new(BINARY)
             .args(["--port", &port.to_string(), "--io-threads", "2"])
+            .current_dir(folder.path())
             .stdout(Stdio::piped())
             .spawn()
             .expect("starts");

@@ -14,10 +14,13 @@ use testkit::{Address, Client, Protocol, ServerProcess, Value, notation, saker};
 /// The path of the program saker-server that is tested.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
 
-/// Runs saker-server with the arguments `args` to its end; `input` is its standard input.
+/// Runs saker-server with the arguments `args` to its end; `input` is its standard input. It runs
+/// in an empty folder of its own: two servers in one folder refuse each other.
 pub fn run(args: &[&str], input: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a scratch folder");
     let mut child = Command::new(BINARY)
         .args(args)
+        .current_dir(folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
