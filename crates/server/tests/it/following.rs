@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 
+use commands::record::forms::KnownSince;
 use testkit::change_stream::forms::PeerVersion;
 use testkit::change_stream::peers::{differing_keys, has_same_data};
 use testkit::process::free_port;
@@ -102,14 +103,17 @@ impl Node {
         node
     }
 
-    /// Lets a peer before Redis 7.2 read this server's snapshots: they get RDB version 10, because
-    /// such a peer does not state its version in its handshake. Hash fields that expire do not fit
-    /// in this version.
+    /// Lets a peer before Redis 7.2 read this server's snapshots: they get RDB version 9 or 10,
+    /// because such a peer does not state its version in its handshake. Hash fields that expire do
+    /// not fit in these versions, functions not in version 9.
     fn suit_peers(&self) {
-        if self.kind == Kind::Own
-            && let ["7", "0" | "1", ..] = peer_version().split('.').collect::<Vec<_>>()[..]
-        {
-            run(&mut self.connect(), &["CONFIG", "SET", "rdb-version", "10"]);
+        let rdb = match peer_version().split('.').collect::<Vec<_>>()[..] {
+            ["6", ..] => "9",
+            ["7", "0" | "1", ..] => "10",
+            _ => return,
+        };
+        if self.kind == Kind::Own {
+            run(&mut self.connect(), &["CONFIG", "SET", "rdb-version", rdb]);
         }
     }
 
@@ -223,8 +227,21 @@ impl Node {
         format!("{state}\n{last}")
     }
 
+    /// Returns true if the server has functions.
+    fn has_functions(&self) -> bool {
+        self.version.knows(KnownSince::REDIS_7)
+    }
+
+    /// Returns true if the server has channels of shards.
+    fn has_shard_channels(&self) -> bool {
+        self.version.knows(KnownSince::REDIS_7)
+    }
+
     /// Returns the function libraries of the server, sorted by name.
     fn functions(&self) -> Vec<String> {
+        if !self.has_functions() {
+            return Vec::new();
+        }
         let reply = self.connect().command(&["FUNCTION", "LIST", "WITHCODE"]);
         let Value::Array(libraries) = reply else { panic!("{reply}") };
         let mut texts: Vec<String> = libraries.iter().map(ToString::to_string).collect();

@@ -132,7 +132,7 @@ fn lasting_content(
     client.command(&["SELECT", &db.to_string()]);
     let keys = bulks(&client.command(&["KEYS", "*"]));
     let contents = keys.into_iter().filter_map(|key| {
-        let expiry = client.command(&[b"PEXPIRETIME", &key[..]]);
+        let expiry = expiry(client, &key, version);
         let value = match client.command(&[b"TYPE", &key[..]]).to_string().as_str() {
             "hash" if version.knows(KnownSince::FIELD_EXPIRY) => lasting_fields(client, &key, from_ms)?,
             "zset" => scores(client, &key),
@@ -141,6 +141,19 @@ fn lasting_content(
         is_lasting(&expiry, from_ms).then(|| (key, format!("{expiry} {value}")))
     });
     contents.collect()
+}
+
+/// Returns the expiry of a key in Unix milliseconds, or -1 for none. Redis 6.2 reports only the
+/// remaining time, so a key that expires then gets one of two times: soon, or in the far future.
+fn expiry(client: &mut Client, key: &[u8], version: PeerVersion) -> Value {
+    if version.knows(KnownSince::REDIS_7) {
+        return client.command(&[b"PEXPIRETIME", key]);
+    }
+    match client.command(&[b"PTTL", key]) {
+        Value::Integer(0..SOON_MS) => Value::Integer(0),
+        Value::Integer(SOON_MS..) => Value::Integer(i64::MAX),
+        none => none,
+    }
 }
 
 /// Returns the members of a sorted set with their scores, as text that does not depend on how the

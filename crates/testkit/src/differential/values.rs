@@ -184,8 +184,9 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         // Few channels, which match few patterns.
         "channel" => one_of(&["news", "news", "nets"], rng),
         "channel_pattern" => one_of(&["n*", "ne?s", "news"], rng),
-        // Short timeouts, because both servers block.
-        "timeout" => one_of(&["0.001", "0.002", "0.01", ".001", "1e-3", "-1", "x"], rng),
+        // Short timeouts, because both servers block. Redis 6.2 takes a timeout of at most a
+        // millisecond for 0, which has no end.
+        "timeout" => one_of(&["0.0011", "0.002", "0.01", ".0011", "1.1e-3", "-1", "x"], rng),
         "timeout_ms" => one_of(&["1", "2", "5", "-1", "1.5"], rng),
         _ => return bits_or_hll(class, rng),
     })

@@ -40,21 +40,28 @@ fn messages_reach_the_subscribers_of_a_replica_in_order() {
             subscribers.push(clients);
         }
         run(&mut client, &["PUBLISH", "news", "1"]);
-        run(&mut client, &["SPUBLISH", "shard", "1"]);
+        let publish_to_shard = |client: &mut Client, text: &str| {
+            if primary.has_shard_channels() {
+                run(client, &["SPUBLISH", "shard", text]);
+            }
+        };
+        publish_to_shard(&mut client, "1");
         send_lines(&mut client, ["MULTI", "PUBLISH news 2", "SET k 1", "PUBLISH news 3", "EXEC"]);
         let script = "redis.call('PUBLISH', 'news', '4') return redis.call('SET', 'k', '2')";
         run(&mut client, &["EVAL", script, "0"]);
         let numbers: Vec<String> = (5..200).map(|number| number.to_string()).collect();
         for number in &numbers {
             run(&mut client, &["PUBLISH", "news", number]);
-            run(&mut client, &["SPUBLISH", "shard", number]);
+            publish_to_shard(&mut client, number);
         }
         let first = ["1", "2", "3", "4"].map(str::to_owned);
         for [plain, by_pattern, sharded] in &mut subscribers {
             let all = [&first[..], &numbers].concat();
             assert_eq!(messages(plain, "199"), all, "{kind:?}");
             assert_eq!(messages(by_pattern, "199"), all, "{kind:?}");
-            assert_eq!(messages(sharded, "199"), [&first[..1], &numbers].concat(), "{kind:?}");
+            if primary.has_shard_channels() {
+                assert_eq!(messages(sharded, "199"), [&first[..1], &numbers].concat(), "{kind:?}");
+            }
         }
     }
 }
