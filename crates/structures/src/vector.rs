@@ -44,13 +44,13 @@ mod names;
 mod near;
 mod order;
 mod projection;
-mod scan;
 mod search;
 #[cfg(test)]
 mod tests;
 
 pub use image::{Graph, ImageError, NodeImage, Rebuild};
 pub use projection::Projection;
+pub use search::PausableSearch;
 
 use arena::{Items, Lists, Rows};
 use form::Form;

@@ -397,6 +397,40 @@ fn a_version_is_searched_while_the_index_changes() {
 }
 
 #[test]
+fn a_search_in_steps_finds_the_same_and_each_step_is_short() {
+    let mut source = Source(11);
+    let index = filled(config(8, Quantization::F32, 8), &source.vectors(9000, 8, 0));
+    for vector in source.vectors(5, 8, 0) {
+        let query = index.query(&vector).unwrap();
+        for (count, ef, effort_max) in
+            [(10, 40, None), (10, 40, Some(300)), (6000, 6000, None), (9000, 9000, None), (0, 9, None)]
+        {
+            let accept = |slot: Slot| !index.uid(slot).is_multiple_of(7);
+            let limits = Limits { count, ef, effort_max };
+            let scan = (index.begin_scan(count), index.scan(&query, count, accept));
+            let walk = (index.begin_search(&query, limits), index.search(&query, limits, accept));
+            for (mut search, expected) in [scan, walk] {
+                let (mut steps, mut calls_max) = (1, 0);
+                let mut calls = 0;
+                let mut counted = |slot| {
+                    calls += 1;
+                    accept(slot)
+                };
+                while !index.advance(&mut search, &query, 2000, &mut counted) {
+                    steps += 1;
+                }
+                calls_max = calls_max.max(calls / steps);
+                assert!(calls_max <= FEW && (steps > 10 || count == 0), "{calls_max} {steps}");
+                assert_eq!(search.into_found(), expected);
+            }
+        }
+    }
+}
+
+/// The accepted elements of a step of 2000 bytes.
+const FEW: usize = 20;
+
+#[test]
 fn projections_keep_directions_apart() {
     let projection = Projection::new(64, 24);
     assert_eq!((projection.from(), projection.to(), projection.matrix().len()), (64, 24, 64 * 24));
