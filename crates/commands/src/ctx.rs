@@ -11,6 +11,7 @@ use crate::args::Args;
 use crate::error::CommandError;
 use crate::field_sets::FieldSets;
 use crate::record::{ChangeRecord, RecordWriter};
+use crate::search::Search;
 use crate::wait::{BlockingMode, Wait};
 
 /// The function that runs a data command. It parses the arguments, calls one method of the type and
@@ -224,6 +225,9 @@ pub struct Changes {
     /// The keys for which the client waits and its timeout, if the command blocks the client;
     /// `None` if the command replied.
     pub wait: Option<Wait>,
+    /// The search that makes the reply of the command. The engine runs it after the locks are
+    /// released.
+    pub search: Option<Box<dyn Search>>,
     /// Removed values that are too big to free here. A background thread frees them.
     pub lazy_freed: Vec<LazyFreed>,
     /// True while the command's reply waits until the values that it removed are freed (FLUSHALL
@@ -297,6 +301,12 @@ pub enum LazyFreed {
 const LAZY_FREE_ELEMENTS_MIN: usize = 64;
 
 impl Changes {
+    /// Returns true if the command has not replied yet: its client waits, or a search must run.
+    #[inline]
+    pub fn leaves_reply(&self) -> bool {
+        self.wait.is_some() || self.search.is_some()
+    }
+
     /// Frees a removed value: a small one at once, a big one on a background thread. O(1).
     #[inline]
     pub fn discard(&mut self, entry: keyspace::KeyEntry) {

@@ -22,6 +22,7 @@ pub mod keys;
 pub mod list;
 mod random;
 pub mod record;
+mod search;
 pub mod set;
 pub mod stream;
 pub mod string;
@@ -36,6 +37,7 @@ pub use ctx::{Changes, Ctx, EventClass, Handler, KeyEvent, LazyFreed, Origin, Re
 pub use error::CommandError;
 pub use field_sets::FieldSets;
 pub use record::{ChangeRecord, RecordWriter, RecordedCommand};
+pub use search::Search;
 pub use table::Command;
 pub use wait::{Awaited, BlockFor, BlockingKey, BlockingMode, EmptyReply, Wait};
 pub use walk::{WalkCtx, Walked, Walker};

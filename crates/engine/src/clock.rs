@@ -32,25 +32,33 @@ pub trait Clock: Clone + Send + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks(pub u64);
 
-/// A clock that changes only when it is advanced, for tests and simulations.
+/// A clock that changes only when it is advanced, for tests and simulations. A test may let its
+/// readings advance it.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     start: Instant,
     start_unix: Duration,
     elapsed_nanos: Arc<AtomicU64>,
+    /// The time by which each reading of the monotonic clock advances it, in nanoseconds.
+    reading_nanos: Arc<AtomicU64>,
 }
 
 impl ManualClock {
     /// Creates a clock that shows `start` as its monotonic time and `start_unix` as its Unix time.
     /// `start` may be any instant: only differences to it are used.
     pub fn new(start: Instant, start_unix: Duration) -> Self {
-        Self { start, start_unix, elapsed_nanos: Arc::default() }
+        Self { start, start_unix, elapsed_nanos: Arc::default(), reading_nanos: Arc::default() }
     }
 
     /// Advances this clock and all its clones by `time`.
     pub fn advance(&self, time: Duration) {
         // Relaxed: the caller synchronizes with the readers by other means.
         self.elapsed_nanos.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    /// Lets each following reading of the monotonic clock advance it by `time`, as work does.
+    pub fn advance_by_readings(&self, time: Duration) {
+        self.reading_nanos.store(time.as_nanos() as u64, Relaxed);
     }
 
     fn moved(&self) -> Duration {
@@ -60,6 +68,7 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Instant {
+        self.advance(Duration::from_nanos(self.reading_nanos.load(Relaxed)));
         self.start + self.moved()
     }
 

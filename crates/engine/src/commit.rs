@@ -385,6 +385,7 @@ impl<'s> Commit<'s> {
         self.effects.events.clear();
         self.effects.changed_keys.clear();
         self.effects.wait = None;
+        self.effects.search = None;
         self.notices.retain(|notice| matches!(notice, Notice::Invalidation { .. }));
         self.ready.clear();
         self.unit.forget();

@@ -17,6 +17,7 @@
 //! | [`client`], [`threads`] | the shared state of clients; the messages between threads |
 //! | [`publish`], [`track`] | messages about changes: subscribers, monitors, client-side caching |
 //! | [`watch`], [`wait`] | watched keys and blocked clients |
+//! | [`searches`] | long searches, which run in slices without locks |
 //! | [`freeing`] | the queue of lazy freed values |
 //! | [`local_deadlines`] | the keys that a writable replica removes itself |
 //! | [`log`] | the change log: positions, buffers, merging, release |
@@ -27,6 +28,7 @@
 //! | [`request`], [`check`] | the command and keys of a request; the checks in Redis' order |
 //! | [`commit`], [`expiry_rule`] | the end of every change; the treatment of expired keys |
 //! | [`run`] | running a command on locked keys; serving blocked clients |
+//! | `search` | the first slice of a search |
 //! | [`rights`] | the check of a client's rights, on every path |
 //! | [`walk`] | commands on whole databases |
 //! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
@@ -79,6 +81,8 @@ mod script_buffers;
 mod script_refusals;
 pub mod scripting;
 pub mod scripts;
+mod search;
+pub mod searches;
 pub mod secret;
 pub mod session;
 pub mod settings;

@@ -21,7 +21,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use commands::table::{Command, Flags};
 use commands::{Args, Awaited, BlockingKey, BlockingMode, CommandError, Ctx, Origin, ReadableKeys, Wait};
@@ -49,6 +49,7 @@ use crate::request::Request;
 use crate::script_buffers::ScriptBuffers;
 use crate::script_refusals::ScriptRefusals;
 use crate::scripting::ScriptEngine;
+use crate::searches::Searches;
 use crate::session::{Flow, Session};
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -79,6 +80,8 @@ pub struct Executor<'s, C, H> {
     /// The server's settings at the start of the turn (pass of the event loop).
     pub settings: Arc<Settings>,
     settings_version: u64,
+    /// The searches of this thread that have not ended.
+    pub searches: Searches,
     /// The script engine of this thread; `None` on threads that run no scripts.
     pub scripts: Option<Box<dyn ScriptEngine>>,
     /// The buffers that the commands of scripts reuse; `None` while a script has them.
@@ -279,6 +282,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             },
             settings: shared.settings.get(),
             settings_version: 0,
+            searches: Searches::default(),
             scripts: None,
             script_buffers: None,
             origin: Origin::Client,
@@ -474,6 +478,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[cold]
     fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
+        self.commit.effects.search = None;
         let count = &self.stats().unexpected_errors;
         count.add(1);
         if count.get().is_power_of_two() {
@@ -571,17 +576,23 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             session.saw(self.commit.position);
             session.wrote(self.commit.own_position);
         }
-        if self.commit.is_pending() || self.commit.effects.wait.is_some() || self.now.is_monitored {
-            self.end_unit(locked, session, request);
+        if self.commit.is_pending() || self.commit.effects.leaves_reply() || self.now.is_monitored {
+            self.end_unit(locked, session, request, out);
         }
         done
     }
 
     /// Ends a data command: blocks its client if the command requests it, and sends the messages
-    /// about its changes. Then sends the command to monitors, and serves clients blocked on changed
-    /// keys.
+    /// about its changes. Then sends the command to monitors, serves clients blocked on changed
+    /// keys, and runs the search that the command has left.
     #[cold]
-    fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
+    fn end_unit(
+        &mut self,
+        mut locked: Locked<'s>,
+        session: &mut Session,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+    ) {
         if let Some(wait) = self.commit.effects.wait.take() {
             self.block(&mut locked, session, request, wait);
         }
@@ -591,6 +602,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.monitor(&session.info, request.registered, &request.args);
         }
         self.serve(locked);
+        if let Some(search) = self.commit.effects.search.take() {
+            self.run_search(search, session, request, out);
+        }
     }
 
     /// Runs a command of the host. Returns true if it succeeded. No shard is locked.
@@ -898,35 +912,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.note_latency(Event::CommandUnblocking, took);
     }
 
-    /// Records the latency of an event, if the latency monitor is on.
-    #[inline]
-    pub fn note_latency(&self, event: Event, took: Duration) {
-        let threshold_ms = self.settings.thresholds.latency_ms;
-        self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
-    }
-
-    /// Helps to free the queue of lazy freed values, until `unfreed_bytes` is 0. `time` computes
-    /// the maximum time for this from the clock. The caller is outside the gate or in a
-    /// transaction.
-    #[inline]
-    pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
-        if self.unfreed_bytes > 0 {
-            let time = time(&self.clock);
-            self.unfreed_bytes = self.shared().freeing.help(&self.clock, self.unfreed_bytes, time);
-        }
-    }
-
-    /// Passes the values that a queued command removed to the queue of lazy freed values. Then
-    /// helps to free for at most `time`, as a transaction may have any number of such commands.
-    pub fn free_queued(&mut self, time: impl FnOnce(&C) -> Duration) {
-        self.commit.effects.absorb_displaced(&mut self.commit.access_results);
-        if !self.commit.effects.lazy_freed.is_empty() {
-            let lazy_freed = std::mem::take(&mut self.commit.effects.lazy_freed);
-            self.unfreed_bytes += self.shared().freeing.push(lazy_freed);
-            self.free_displaced_values(time);
-        }
-    }
-
     /// Reads the clocks and loads the current settings, at the start of a turn. `began` is the time
     /// at which the thread had work to do.
     pub fn begin_turn(&mut self, began: Instant) {
@@ -979,6 +964,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// of lazy freed values.
     pub fn end_turn(&mut self) {
         let stats = self.stats();
+        self.searches.end_turn();
         self.commit.publish_log();
         let Commit { effects, access_results, .. } = &mut self.commit;
         effects.absorb(access_results);

@@ -162,6 +162,35 @@ impl Timing {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
+    /// Records the latency of an event, if the latency monitor is on.
+    #[inline]
+    pub fn note_latency(&self, event: Event, took: Duration) {
+        let threshold_ms = self.settings.thresholds.latency_ms;
+        self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
+    }
+
+    /// Helps to free the queue of lazy freed values, until `unfreed_bytes` is 0. `time` computes
+    /// the maximum time for this from the clock. The caller is outside the gate or in a
+    /// transaction.
+    #[inline]
+    pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
+        if self.unfreed_bytes > 0 {
+            let time = time(&self.clock);
+            self.unfreed_bytes = self.shared().freeing.help(&self.clock, self.unfreed_bytes, time);
+        }
+    }
+
+    /// Passes the values that a queued command removed to the queue of lazy freed values. Then
+    /// helps to free for at most `time`, as a transaction may have any number of such commands.
+    pub fn free_queued(&mut self, time: impl FnOnce(&C) -> Duration) {
+        self.commit.effects.absorb_displaced(&mut self.commit.access_results);
+        if !self.commit.effects.lazy_freed.is_empty() {
+            let lazy_freed = std::mem::take(&mut self.commit.effects.lazy_freed);
+            self.unfreed_bytes += self.shared().freeing.push(lazy_freed);
+            self.free_displaced_values(time);
+        }
+    }
+
     /// Adds the total time of `calls` calls to a command's counters and histogram.
     #[inline]
     pub(crate) fn note_time(&self, registered: &Registered, took: Duration, calls: u64) {
@@ -213,7 +242,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Records the time of the command of a blocked client that is served now. As in Redis, its
     /// time does not include the wait.
     pub fn record_unblocked(
-        &self,
+        &mut self,
         session: &Session,
         waiter: &BlockedClient,
         took: Duration,
@@ -227,6 +256,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         stats.processed.add(1);
         let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes], calls: 1 };
         self.note_time(waiter.registered, took, 1);
+        if self.meter.samples_hot_keys {
+            self.note_keys(&ran, took);
+        }
         self.log_command(session, &ran, took);
     }
 

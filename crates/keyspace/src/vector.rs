@@ -206,7 +206,12 @@ impl VectorSet {
     /// Converts the set to an iterator that frees it in steps, without the parts that a copy
     /// shares. O(1).
     pub fn into_freed(self) -> FreeingSteps {
-        Box::new(Arc::into_inner(self.index).into_iter().flat_map(VectorIndex::into_freed))
+        Box::new(self.into_own_parts().into_iter().flatten())
+    }
+
+    /// Converts the set to steps that free it; `None` if a copy still has the same index. O(1).
+    pub fn into_own_parts(self) -> Option<FreeingSteps> {
+        Arc::into_inner(self.index).map(|index| -> FreeingSteps { Box::new(index.into_freed()) })
     }
 
     /// Creates a set without elements that stands for a set that was moved away. It has no other

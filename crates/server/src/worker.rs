@@ -6,7 +6,7 @@
 //! repeats this with further batches. At the end it leaves the gate and sends the replies.
 //!
 //! ```text
-//!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
+//!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush ─► search
 //! ```
 //! **Fairness.** A turn has a time budget. In each batch, a connection has at most one visit, that
 //! is, one group of consecutive requests. Its further requests wait until the other connections
@@ -14,6 +14,8 @@
 //! the next turn. Until they have run, nothing more is received from their connections. Between two
 //! requests, the thread leaves the gate if another thread waits to become the exclusive owner of
 //! the keyspace. So the other thread waits for one command at most.
+//!
+//! **Long searches** run after each turn for a slice of time, outside the gate (`engine::searches`).
 //!
 //! **A busy script** with exclusive access to the keyspace keeps the thread outside the gate. The
 //! turn continues outside: it reads and parses, runs the commands allowed then, and replies `-BUSY`
@@ -61,6 +63,7 @@ use engine::log::ChangeLog;
 use engine::log::level::Level;
 use engine::publish::Outputs;
 use engine::run::Executor;
+use engine::searches::FoundReply;
 use engine::session::{Flow, Session};
 use engine::stats::latency_events::Event as LatencyEvent;
 use keyspace::gate::SharedPass;
@@ -188,6 +191,10 @@ pub struct Worker<'s> {
     closings_seen: u64,
     /// The listeners of this thread. Only the first I/O thread has any; it accepts for all threads.
     listeners: Vec<(ListenerId, Listening)>,
+    /// The replies of searches that have ended since the last turn. The next turn sends them.
+    found: Vec<FoundReply>,
+    /// The numbers of the waits of clients that were closed while they waited for a search.
+    cancelled_searches: Vec<u64>,
     /// The buffer for a request that runs scripts, kept for reuse.
     script_request: Vec<u8>,
     /// The buffer for the reply to a request that runs scripts, kept for reuse.
@@ -202,6 +209,7 @@ impl<'s> Worker<'s> {
         let executor = |seed| Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
         let mut engine = Box::new(Engine::new(executor(seed)));
         engine.executor.scripts = Some(Box::new(scripts::ThreadScripts::new(shared)));
+        engine.executor.searches.turn_on();
         Self {
             net,
             clients: Vec::new(),
@@ -226,6 +234,8 @@ impl<'s> Worker<'s> {
             pending_output: VecDeque::new(),
             closings_seen: shared.engine.acl.users.closings(),
             listeners: Vec::new(),
+            found: Vec::new(),
+            cancelled_searches: Vec::new(),
             script_request: Vec::new(),
             script_reply: ByteQueue::new(),
         }
@@ -262,7 +272,8 @@ impl<'s> Worker<'s> {
         let mailbox = &shared.ports[self.thread].mailbox;
         let mut events = Vec::new();
         loop {
-            let may_sleep = mailbox.prepare_sleep() && self.run_queue.is_empty();
+            let has_searches = !self.engine.executor.searches.is_empty() || !self.found.is_empty();
+            let may_sleep = mailbox.prepare_sleep() && self.run_queue.is_empty() && !has_searches;
             let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
             self.net.set_pace(if self.release.is_empty() { Pace::Prompt } else { Pace::Held });
             let polled = self.net.poll(timeout, &mut events);
@@ -294,6 +305,9 @@ impl<'s> Worker<'s> {
             self.send_for_debuggers();
         }
         self.take_publications();
+        if !self.found.is_empty() {
+            self.send_found();
+        }
         for event in events.drain(..) {
             self.handle(event);
         }
@@ -320,6 +334,9 @@ impl<'s> Worker<'s> {
         self.engine.executor.end_turn();
         drop(pass);
         self.send(began);
+        if !self.engine.executor.searches.is_empty() {
+            self.run_searches();
+        }
     }
 
     /// Ends a turn that started at `began`, after it has left the gate that guards the keyspace:

@@ -20,18 +20,18 @@ pub enum Value<'a> {
     /// An array of the attributes: the JSON text between its brackets, which is valid.
     Array(&'a [u8]),
     /// A list that the filter expression contains.
-    List(&'a [Literal<'a>]),
+    List(&'a [Literal]),
     /// The value null of JSON.
     Null,
 }
 
 /// An element of a list in a filter expression.
-#[derive(Clone, Copy, Debug)]
-pub enum Literal<'a> {
+#[derive(Debug)]
+pub enum Literal {
     /// An element of a list that is a number.
     Number(f64),
     /// An element of a list that is a string.
-    Text(&'a [u8]),
+    Text(Box<[u8]>),
 }
 
 /// A string in a filter expression or in the attributes of an element.
@@ -160,7 +160,7 @@ impl<'a> Value<'a> {
     /// of another type has no elements.
     pub fn is_in(self, list: Value<'_>) -> bool {
         match list {
-            Value::List(literals) => literals.iter().any(|&literal| self.equals(literal.into())),
+            Value::List(literals) => literals.iter().any(|literal| self.equals(literal.into())),
             Value::Array(elements) => {
                 Elements { scan: Scan { bytes: elements, at: 0 } }.any(|element| self.equals(element))
             }
@@ -169,10 +169,10 @@ impl<'a> Value<'a> {
     }
 }
 
-impl<'a> From<Literal<'a>> for Value<'a> {
-    fn from(literal: Literal<'a>) -> Self {
+impl<'a> From<&'a Literal> for Value<'a> {
+    fn from(literal: &'a Literal) -> Self {
         match literal {
-            Literal::Number(number) => Value::Number(number),
+            Literal::Number(number) => Value::Number(*number),
             Literal::Text(raw) => Value::Text(Text::plain(raw)),
         }
     }

@@ -32,22 +32,22 @@ use crate::error::{CommandError, quotable};
 /// The length in bytes of the longest accepted filter expression.
 pub const EXPRESSION_LEN_MAX: usize = 1 << 20;
 
-/// A parsed filter expression of VSIM.
+/// A parsed filter expression of VSIM, with its own copies of strings and field names.
 #[derive(Debug)]
-pub struct Filter<'e> {
+pub struct Filter {
     /// The expression in postfix order. Every operator has its operands, and one value is left.
-    steps: Vec<Step<'e>>,
+    steps: Vec<Step>,
     /// The elements of all lists in the filter expression.
-    literals: Vec<Literal<'e>>,
+    literals: Vec<Literal>,
 }
 
 /// A step in the evaluation of a filter expression: it pushes a value, or replaces the top values
 /// by a result.
-#[derive(Clone, Copy, Debug)]
-enum Step<'e> {
+#[derive(Debug)]
+enum Step {
     Number(f64),
-    Text(&'e [u8]),
-    Field(&'e [u8]),
+    Text(Box<[u8]>),
+    Field(Box<[u8]>),
     /// A list of the expression, as a range in [`Filter::literals`].
     List(usize, usize),
     Apply(Operator),
@@ -166,12 +166,12 @@ impl Operator {
     }
 }
 
-impl<'e> Filter<'e> {
+impl Filter {
     /// Parses a filter expression, which ends at its first NUL. O(bytes).
     ///
     /// # Errors
     /// If the expression has a syntax error or is longer than [`EXPRESSION_LEN_MAX`].
-    pub fn parse(expression: &'e [u8]) -> Result<Self, CommandError> {
+    pub fn parse(expression: &[u8]) -> Result<Self, CommandError> {
         let expression = quotable(expression);
         if expression.len() > EXPRESSION_LEN_MAX {
             return Err(CommandError::Line("ERR FILTER expression is too long"));
@@ -194,18 +194,23 @@ impl<'e> Filter<'e> {
         Err(CommandError::quoting("ERR syntax error in FILTER expression near: ", &expression[from..], ""))
     }
 
+    /// Returns the number of operands and operators of the filter expression. O(1).
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     /// Returns true if the filter expression holds for an element with these attributes.
     pub fn holds(&self, attributes: &[u8]) -> bool {
         let mut stack = SmallVec::<[Value<'_>; 8]>::new();
         for step in &self.steps {
-            let value = match *step {
-                Step::Number(number) => Value::Number(number),
+            let value = match step {
+                Step::Number(number) => Value::Number(*number),
                 Step::Text(raw) => Value::Text(Text::plain(raw)),
                 Step::Field(name) => match Value::of_field(attributes, name) {
                     Some(value) => value,
                     None => return false,
                 },
-                Step::List(start, end) => Value::List(&self.literals[start..end]),
+                Step::List(start, end) => Value::List(&self.literals[*start..*end]),
                 Step::Apply(operator) => {
                     let b = stack.pop().expect("the parser counted the operands");
                     let a = match operator.operand_count() {
@@ -232,7 +237,7 @@ enum Defect {
 
 /// The state of the parser of a filter expression ([`Filter::parse`]).
 struct Parser<'e> {
-    filter: Filter<'e>,
+    filter: Filter,
     /// The operators and opening brackets whose operands are not complete, innermost last.
     waiting: Vec<Word>,
     /// The number of values that the parsed steps of the expression leave when they are evaluated.
@@ -265,7 +270,7 @@ impl<'e> Parser<'e> {
 
     /// Adds a token of the filter expression to the steps, or to the operators that wait for
     /// operands.
-    fn place(&mut self, token: Token<'e>) -> Result<(), Defect> {
+    fn place(&mut self, token: Token) -> Result<(), Defect> {
         match token {
             Token::Operand(step) => {
                 self.filter.steps.push(step);
@@ -319,17 +324,17 @@ impl<'e> Parser<'e> {
 
     /// Parses the next token of the filter expression. A minus before a digit belongs to the
     /// number, except after an operand.
-    fn token(&mut self) -> Result<Token<'e>, Defect> {
+    fn token(&mut self) -> Result<Token, Defect> {
         let next = self.text.get(self.at + 1).copied();
         match self.text[self.at] {
             b'0'..=b'9' => self.number().map(|number| Token::Operand(Step::Number(number))),
             b'-' if !self.follows_operand && next.is_some_and(|byte| byte.is_ascii_digit()) => {
                 self.number().map(|number| Token::Operand(Step::Number(number)))
             }
-            b'"' | b'\'' => self.string().map(|text| Token::Operand(Step::Text(text))),
+            b'"' | b'\'' => self.string().map(|text| Token::Operand(Step::Text(text.into()))),
             b'.' if next.is_none_or(is_of_field) => {
                 self.at += 1;
-                Ok(Token::Operand(Step::Field(self.run_of(is_of_field))))
+                Ok(Token::Operand(Step::Field(self.run_of(is_of_field).into())))
             }
             b'[' => self.list(),
             _ => self.word(),
@@ -359,14 +364,14 @@ impl<'e> Parser<'e> {
         Err(Defect::AtToken)
     }
 
-    fn list(&mut self) -> Result<Token<'e>, Defect> {
+    fn list(&mut self) -> Result<Token, Defect> {
         self.at += 1;
         let start = self.filter.literals.len();
         self.skip_space();
         while self.peek() != Some(b']') {
             let literal = match self.peek() {
                 Some(b'0'..=b'9' | b'-') => Literal::Number(self.number()?),
-                Some(b'"' | b'\'') => Literal::Text(self.string()?),
+                Some(b'"' | b'\'') => Literal::Text(self.string()?.into()),
                 _ => return Err(Defect::AtToken),
             };
             self.filter.literals.push(literal);
@@ -382,7 +387,7 @@ impl<'e> Parser<'e> {
         Ok(Token::Operand(Step::List(start, self.filter.literals.len())))
     }
 
-    fn word(&mut self) -> Result<Token<'e>, Defect> {
+    fn word(&mut self) -> Result<Token, Defect> {
         let rest = &self.text[self.at..];
         if let Some((text, word)) = WORDS.iter().find(|(text, _)| rest.starts_with(text)) {
             self.at += text.len();
@@ -396,9 +401,9 @@ impl<'e> Parser<'e> {
 }
 
 /// A token of a filter expression: an operand, an operator or a bracket.
-enum Token<'e> {
+enum Token {
     /// An operand: a field, a number, a string or a list.
-    Operand(Step<'e>),
+    Operand(Step),
     /// The word `null`. As in Redis, it is no value: an operator lacks this operand.
     Null,
     /// A token that is an operator or a bracket.

@@ -1,15 +1,23 @@
-//! The command VSIM, which searches a vector set for similar elements.
+//! VSIM, and its searches.
+//!
+//! A search runs on a version of the set, which is pinned by a clone. So a client's search needs
+//! the lock of the key only until it begins: the handler leaves it in
+//! [`Changes::search`](crate::Changes::search), and the engine runs it, in slices if it is long. In
+//! a transaction or script, and with NOTHREAD, the handler runs it.
 
+use keyspace::FreeingSteps;
 use keyspace::VectorSet;
 use resp::{Protocol, Reply};
-use structures::vector::{Limits, Query, Slot};
+use structures::vector::{Limits, PausableSearch, Query, Slot};
 
 use super::filter::Filter;
 use super::input::{INVALID_VECTOR, InputVector, wrong_dimension, wrong_input_dimension};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
+use crate::search::Search;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
+use crate::wait::BlockingMode;
 
 /// The number of elements in the reply of VSIM without the option COUNT.
 const COUNT_DEFAULT: usize = 10;
@@ -55,8 +63,7 @@ pub(super) static VSIM: Command = Command {
     ..Command::DEFAULT
 };
 /// Handles VSIM: replies with the elements, the most similar first, with their scores and
-/// attributes if wanted. A missing key gives an empty array. NOTHREAD has no effect, because every
-/// search runs in the thread of its client.
+/// attributes if wanted. A missing key gives an empty array.
 fn vsim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let Some(set) = ctx.db.read::<VectorSet>(args.key(1))? else {
         ctx.reply.empty_array();
@@ -64,8 +71,14 @@ fn vsim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     };
     let (query, next) = query(set, args)?;
     let options = Options::parse(args, next)?;
-    let found = options.search(set, &query);
-    options.reply(&mut ctx.reply, set, found);
+    let is_left_to_engine = ctx.on_empty == BlockingMode::Block && !options.is_inline;
+    let mut search = VectorSearch::new(set.clone(), query, options);
+    if is_left_to_engine {
+        ctx.effects.search = Some(Box::new(search));
+    } else {
+        search.run(&mut || false);
+        search.reply(&mut ctx.reply);
+    }
     Ok(())
 }
 
@@ -93,13 +106,13 @@ fn query(set: &VectorSet, args: &Args<'_>) -> Result<(Query, usize), CommandErro
 }
 
 /// The options of a VSIM request.
-struct Options<'a> {
+struct Options {
     count: usize,
     /// The number of candidates of the search (EF); `None` if the client named none.
     ef: Option<usize>,
     /// The largest distance of an element in the reply, as `1 - score`.
     epsilon: Option<f64>,
-    filter: Option<Filter<'a>>,
+    filter: Option<Expression>,
     /// The number of nodes that a search with a filter may inspect (FILTER-EF); `None` if the
     /// client named none.
     filter_effort: Option<usize>,
@@ -107,10 +120,12 @@ struct Options<'a> {
     with_attributes: bool,
     /// True if the query is compared with all elements instead of a search in the graph (TRUTH).
     exact: bool,
+    /// True if the handler runs the search (NOTHREAD).
+    is_inline: bool,
 }
 
-impl<'a> Options<'a> {
-    fn parse(args: &Args<'a>, from: usize) -> Result<Self, CommandError> {
+impl Options {
+    fn parse(args: &Args<'_>, from: usize) -> Result<Self, CommandError> {
         let mut options = Self {
             count: COUNT_DEFAULT,
             ef: None,
@@ -120,6 +135,7 @@ impl<'a> Options<'a> {
             with_scores: false,
             with_attributes: false,
             exact: false,
+            is_inline: false,
         };
         let mut at = from;
         while at < args.len() {
@@ -129,7 +145,7 @@ impl<'a> Options<'a> {
     }
 
     /// Parses the option of VSIM at argument `at`. Returns the number of the option's words.
-    fn parse_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
+    fn parse_option(&mut self, args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
         if args.is(at, "WITHSCORES") {
             self.with_scores = true;
             return Ok(1);
@@ -140,6 +156,7 @@ impl<'a> Options<'a> {
             self.exact = true;
             return Ok(1);
         } else if args.is(at, "NOTHREAD") {
+            self.is_inline = true;
             return Ok(1);
         }
         let syntax = CommandError::Line("ERR syntax error in VSIM command");
@@ -160,40 +177,130 @@ impl<'a> Options<'a> {
             let delta = args.float(at + 1).ok().filter(|&delta| delta > 0.0);
             self.epsilon = Some(delta.ok_or(CommandError::Line("ERR invalid EPSILON"))?);
         } else if args.is(at, "FILTER") {
-            self.filter = Some(Filter::parse(args.get(at + 1))?);
+            self.filter = Some(Expression::parse(args.get(at + 1))?);
         } else {
             return Err(syntax);
         }
         Ok(2)
     }
+}
 
-    /// Returns the elements of VSIM's reply with their scores. Options cannot make the list longer
-    /// than the set.
-    fn search(&self, set: &VectorSet, query: &Query) -> Vec<(Slot, f64)> {
-        let index = set.index();
-        let accept = |slot: Slot| match &self.filter {
+/// The expression of a FILTER option. It is parsed once, and again if its search had to return its
+/// memory.
+struct Expression {
+    text: Box<[u8]>,
+    /// `None` after the memory was returned.
+    parsed: Option<Filter>,
+}
+
+impl Expression {
+    fn parse(text: &[u8]) -> Result<Self, CommandError> {
+        let parsed = Filter::parse(text)?;
+        Ok(Self { text: text.into(), parsed: Some(parsed) })
+    }
+
+    /// Returns the parsed expression.
+    fn parsed(&mut self) -> &Filter {
+        let Self { text, parsed } = self;
+        parsed.get_or_insert_with(|| Filter::parse(text).expect("the same text was parsed before"))
+    }
+}
+
+/// The work of a step of a search, in bytes of compared vectors: some dozens of microseconds.
+const STEP_LEN_BYTES: usize = 256 << 10;
+/// The same for a search that evaluates a filter: eight evaluations.
+const FILTER_STEP_LEN_BYTES: usize = 8 << 10;
+/// The number of operands and operators above which each evaluation of a filter is a step.
+const SHORT_FILTER_LEN_MAX: usize = 16;
+
+/// A search of VSIM on a version of its set. It shares the memory of the set; what changes in the
+/// set meanwhile is kept for the search.
+struct VectorSearch {
+    set: VectorSet,
+    query: Query,
+    options: Options,
+    search: PausableSearch,
+}
+
+impl VectorSearch {
+    /// Creates a search on `set`, a clone. It has not begun.
+    fn new(set: VectorSet, query: Query, options: Options) -> Self {
+        let search = set.index().begin_scan(0);
+        let mut new = Self { set, query, options, search };
+        new.begin();
+        new
+    }
+
+    /// Begins the search, also again. No list is longer than the set.
+    fn begin(&mut self) {
+        let (index, options) = (self.set.index(), &self.options);
+        let count = options.count.min(self.set.len());
+        self.search = if options.exact {
+            index.begin_scan(count)
+        } else {
+            let default = || count.saturating_mul(FILTER_EFFORT_PER_ELEMENT);
+            let effort = options.filter_effort.unwrap_or_else(default);
+            let limits = Limits {
+                count,
+                ef: options.ef.unwrap_or(EF_DEFAULT).max(count).min(self.set.len()),
+                effort_max: options.filter.is_some().then_some(effort),
+            };
+            index.begin_search(&self.query, limits)
+        };
+    }
+
+    /// Writes the reply. The search has ended.
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        let none = self.set.index().begin_scan(0);
+        let mut found = std::mem::replace(&mut self.search, none).into_found();
+        if let Some(epsilon) = self.options.epsilon {
+            found.retain(|(_, score)| 1.0 - score <= epsilon);
+        }
+        self.options.reply(reply, &self.set, found);
+    }
+}
+
+impl Search for VectorSearch {
+    fn restart(&mut self) {
+        if let Some(filter) = &mut self.options.filter {
+            filter.parsed = None;
+        }
+        self.begin();
+    }
+
+    /// Runs the search. A step evaluates the filter at least once, so it takes longer with a long
+    /// expression or long attributes.
+    fn run(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool {
+        let index = self.set.index();
+        let filter = self.options.filter.as_mut().map(Expression::parsed);
+        let step_len_bytes = match filter {
+            None => STEP_LEN_BYTES,
+            Some(filter) if filter.len() <= SHORT_FILTER_LEN_MAX => FILTER_STEP_LEN_BYTES,
+            Some(_) => 1,
+        };
+        let accept = |slot: Slot| match filter {
             None => true,
             Some(filter) => index.attributes(slot).is_some_and(|attributes| filter.holds(attributes)),
         };
-        let count = self.count.min(set.len());
-        let mut found = if self.exact {
-            index.scan(query, count, accept)
-        } else {
-            let default = || count.saturating_mul(FILTER_EFFORT_PER_ELEMENT);
-            let effort = self.filter_effort.unwrap_or_else(default);
-            let limits = Limits {
-                count,
-                ef: self.ef.unwrap_or(EF_DEFAULT).max(count).min(set.len()),
-                effort_max: self.filter.is_some().then_some(effort),
-            };
-            index.search(query, limits, accept)
-        };
-        if let Some(epsilon) = self.epsilon {
-            found.retain(|(_, score)| 1.0 - score <= epsilon);
+        while !index.advance(&mut self.search, &self.query, step_len_bytes, accept) {
+            if pauses() {
+                return false;
+            }
         }
-        found
+        true
     }
 
+    fn write(mut self: Box<Self>, reply: &mut Reply<'_>) -> Option<FreeingSteps> {
+        self.reply(reply);
+        self.set.into_own_parts()
+    }
+
+    fn cancel(self: Box<Self>) -> Option<FreeingSteps> {
+        self.set.into_own_parts()
+    }
+}
+
+impl Options {
     fn reply(&self, reply: &mut Reply<'_>, set: &VectorSet, found: Vec<(Slot, f64)>) {
         let index = set.index();
         let is_nested = self.with_scores && self.with_attributes && reply.protocol() == Protocol::Resp3;

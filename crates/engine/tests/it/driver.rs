@@ -16,7 +16,8 @@ use engine::expire::ActiveExpiry;
 use engine::owned_args::OwnedArgs;
 use engine::run::Executor;
 use engine::scripting::ScriptEngine;
-use engine::session::Session;
+use engine::searches::Searches;
+use engine::session::{Flow, Session};
 use engine::settings::Settings;
 use engine::shared::{Shared, Start};
 use engine::table::{CommandTable, HostCommand, Runner};
@@ -69,6 +70,41 @@ impl<'s> Thread<'s> {
         self
     }
 
+    /// Returns this thread with slices, so that its searches may pause.
+    pub fn with_slices(mut self) -> Self {
+        self.engine.executor.searches.turn_on();
+        self
+    }
+
+    /// Returns true if no search is left.
+    pub fn has_no_searches(&self) -> bool {
+        self.engine.executor.searches.is_empty()
+    }
+
+    /// Cancels the search of the client whose wait has the number `ticket`.
+    pub fn cancel_search(&mut self, ticket: u64) {
+        self.engine.executor.searches.cancel(ticket);
+    }
+
+    /// Runs the slice after a turn. Returns the replies of the searches that have ended, each with
+    /// the number of its client.
+    pub fn run_slice(&mut self) -> Vec<(usize, String)> {
+        let (searches, blocked) = (&mut self.engine.executor.searches, &self.shared.blocked);
+        let end = Searches::begin_slice(&self.clock);
+        let mut replies = Vec::new();
+        while let Some(found) = searches.run_until(end, &self.clock, blocked) {
+            let client = found.waiter.conn.index();
+            let session = &mut self.sessions[client];
+            blocked.unblock(&self.shared.keyspace, &session.info);
+            session.flow = Flow::Running;
+            replies.push((client, text(&found.reply)));
+            if self.clock.now() >= end {
+                break;
+            }
+        }
+        replies
+    }
+
     /// Connects a new client to this thread. Returns its number.
     pub fn connect(&mut self) -> usize {
         let number = self.sessions.len();
@@ -89,21 +125,31 @@ impl<'s> Thread<'s> {
     /// Runs a request of a client in a turn (pass of the event loop) of its own. Returns the reply,
     /// and the threads to wake.
     pub fn run(&mut self, client: usize, request: &str) -> (String, Vec<usize>) {
-        let owned = OwnedArgs::new(request.split(' ').map(str::as_bytes));
-        let args = owned.args(self.shared.keyspace.hasher());
-        let incoming = Incoming { registered: self.shared.table.find(args.get(0)), args };
-        let mut out = ByteQueue::new();
+        let (mut replies, woken) = self.run_together(&[(client, request)]);
+        (replies.remove(0), woken)
+    }
+
+    /// Runs requests in one turn. Returns the replies, and the threads to wake.
+    pub fn run_together(&mut self, requests: &[(usize, &str)]) -> (Vec<String>, Vec<usize>) {
         let mut pass = self.shared.gate.shared_unless_busy(self.index);
         self.engine.begin(self.clock.now());
         self.engine.note_standing(&pass);
-        self.engine.run(&mut self.sessions[client], &incoming, &mut out, &mut pass);
+        let mut replies = Vec::new();
+        for (client, request) in requests {
+            let owned = OwnedArgs::new(request.split(' ').map(str::as_bytes));
+            let args = owned.args(self.shared.keyspace.hasher());
+            let incoming = Incoming { registered: self.shared.table.find(args.get(0)), args };
+            let mut out = ByteQueue::new();
+            self.engine.run(&mut self.sessions[*client], &incoming, &mut out, &mut pass);
+            replies.push(text(&out));
+        }
         if pass.is_inside() {
             self.engine.keep_limits();
         }
         self.engine.executor.end_turn();
         let mut woken = self.engine.executor.commit.outbox.take().into_vec();
         woken.sort_unstable();
-        (text(&out), woken)
+        (replies, woken)
     }
 
     /// Takes the replies for the thread's blocked clients, each with the number of its connection.

@@ -9,6 +9,7 @@ mod log;
 mod log_targets;
 mod memory_limit;
 mod scripts;
+mod searches;
 mod undeclared;
 
 use std::sync::atomic::Ordering::Relaxed;

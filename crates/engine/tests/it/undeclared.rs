@@ -2,10 +2,11 @@
 //! fail.
 
 use commands::table::{Arity, Command, Flags, KeyFlags, KeySpec};
-use commands::{Args, CommandError, Ctx, Handler};
+use commands::{Args, CommandError, Ctx, Handler, Search};
 use engine::settings::Settings;
 use engine::table::Runner;
-use keyspace::Expiry;
+use keyspace::{Expiry, FreeingSteps};
+use resp::Reply;
 
 use crate::driver::{Thread, shared_with};
 
@@ -41,9 +42,34 @@ fn write(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Leaves a search, and reads the second key, which is not declared.
+fn search(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.effects.search = Some(Box::new(Stray));
+    read(ctx, args)
+}
+
+/// A search that must not run.
+struct Stray;
+
+impl Search for Stray {
+    fn run(&mut self, _: &mut dyn FnMut() -> bool) -> bool {
+        panic!("the command has failed")
+    }
+
+    fn restart(&mut self) {}
+
+    fn write(self: Box<Self>, _: &mut Reply<'_>) -> Option<FreeingSteps> {
+        None
+    }
+
+    fn cancel(self: Box<Self>) -> Option<FreeingSteps> {
+        None
+    }
+}
+
 #[test]
 fn an_undeclared_key_ends_the_command_with_an_error_and_is_left_alone() {
-    let further = [stray("STRAYREAD", read), stray("STRAYWRITE", write)];
+    let further = [stray("STRAYREAD", read), stray("STRAYWRITE", write), stray("STRAYSEARCH", search)];
     let (shared, clock) = shared_with(1, Settings::default(), &further);
     let [declared, other] = [&b"k"[..], b"other"].map(|key| shared.keyspace.hasher().key(key).shard());
     assert_ne!(declared, other, "with one shard for both nothing is missed");
@@ -52,7 +78,7 @@ fn an_undeclared_key_ends_the_command_with_an_error_and_is_left_alone() {
     thread.run(client, "MSET k 1 other 2");
     let error = "-ERR internal error: the command used a key that it does not declare, \
                  please report this request|";
-    for request in ["STRAYREAD k other", "STRAYWRITE k other"] {
+    for request in ["STRAYREAD k other", "STRAYWRITE k other", "STRAYSEARCH k other"] {
         assert_eq!(thread.run(client, request).0, error, "{request}");
         assert_eq!(thread.run(client, "MGET k other").0, "*2|$1|1|$1|2|", "{request}");
         assert_eq!(thread.run(client, "TTL other").0, ":-1|", "{request}");
@@ -62,5 +88,5 @@ fn an_undeclared_key_ends_the_command_with_an_error_and_is_left_alone() {
     }
     assert_eq!(thread.run(client, "EXEC").0, format!("*2|{error}:1|"));
     assert_eq!(thread.run(client, "EXISTS absent").0, ":0|");
-    assert_eq!(shared.threads.sum(|stats| &stats.unexpected_errors), 3);
+    assert_eq!(shared.threads.sum(|stats| &stats.unexpected_errors), 4);
 }

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use engine::searches::{FoundReply, Searches};
 use engine::session::{Flow, ReplyMode};
 use engine::threads::{Inbound, Killed};
 use net::ConnId;
@@ -13,8 +14,10 @@ use resp::{Protocol, Reply};
 use stdx::ByteQueue;
 
 use super::figures::note_output;
+use super::requests::OUTPUT_PENDING_BYTES_MAX;
 use super::{Worker, session_of};
 use crate::commands::wait::Wanted;
+use crate::context::SystemClock;
 
 /// The deadlines of this thread's blocked clients, earliest first.
 #[derive(Debug, Default)]
@@ -183,6 +186,42 @@ impl Worker<'_> {
                 };
                 self.end_wait(conn, Duration::ZERO, 0, reply);
             }
+        }
+    }
+
+    /// Runs a slice of this thread's searches, outside the gate. The replies of searches that have
+    /// ended are sent by the next turn: only a turn holds back output that shows changes which the
+    /// change log has not released.
+    #[cold]
+    pub(super) fn run_searches(&mut self) {
+        let since = Instant::now();
+        let executor = &mut self.engine.executor;
+        for ticket in self.cancelled_searches.drain(..) {
+            executor.searches.cancel(ticket);
+        }
+        let end = Searches::begin_slice(&SystemClock);
+        while let Some(found) = executor.searches.run_until(end, &SystemClock, &self.shared.engine.blocked) {
+            self.found.push(found);
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        executor.stats().running_nanos.add(since.elapsed().as_nanos() as u64);
+    }
+
+    /// Sends the replies of searches that have ended, and resumes their clients. As after other
+    /// requests, a client that does not read its replies has to wait.
+    #[cold]
+    pub(super) fn send_found(&mut self) {
+        for FoundReply { waiter, reply, took } in std::mem::take(&mut self.found) {
+            let conn = waiter.conn;
+            self.end_wait(conn, took, 0, |_, out: &mut ByteQueue| out.append(reply));
+            let unsent_bytes = self.net.split().1.len_bytes(conn);
+            let Some(session) = self.session(conn) else { continue };
+            if unsent_bytes > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
+                session.flow = Flow::AwaitingReader;
+            }
+            self.settle(conn);
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use engine::acl::Identity;
 use engine::client::{ClientInfo, Place};
+use engine::searches::is_search;
 use engine::session::{Flow, Session};
 use net::{Address, CloseReason, ConnId, Socket, TlsFailure};
 use resp::parse::Progress;
@@ -248,6 +249,9 @@ impl Worker<'_> {
             // finds no client.
             blocked.end(&blocked_by);
             self.timeouts.remove(blocked_by.deadline_ms, blocked_by.ticket);
+            if is_search(&blocked_by) {
+                self.cancelled_searches.push(blocked_by.ticket);
+            }
         }
         self.shared.replication.arrivals.forget(session.id);
         session.drop_transaction();

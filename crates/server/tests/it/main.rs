@@ -70,5 +70,6 @@ mod tls;
 mod tracking;
 mod tracking_bounds;
 mod vector_files;
+mod vector_searches;
 mod waits;
 mod walkers;

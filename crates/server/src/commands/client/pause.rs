@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::searches::is_search;
 use resp::Reply;
 use stdx::ByteQueue;
 
@@ -124,8 +125,8 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     let id = u64::try_from(args.integer(2)?).unwrap_or(0);
     let engine::Shared { clients, blocked, threads, .. } = &ctx.shared.engine;
     let waiter = clients.get(id).and_then(|client| blocked.of(&client));
-    // The wait of a shutdown ends by SHUTDOWN ABORT only.
-    let waiter = waiter.filter(|waiter| waiter.registered.full_name != "shutdown");
+    // The wait of a shutdown ends by SHUTDOWN ABORT only. A search has no timeout, as in Redis.
+    let waiter = waiter.filter(|waiter| waiter.registered.full_name != "shutdown" && !is_search(waiter));
     let ended = waiter.is_some_and(|waiter| {
         let first = blocked.end(&waiter);
         if first {

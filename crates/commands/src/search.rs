@@ -1,0 +1,26 @@
+//! The part of a command that runs without locks: a search on a version of a value.
+//!
+//! A handler that finds its reply by long work pins the value and leaves a search in
+//! [`Changes::search`](crate::Changes::search). The engine releases the locks, runs the search and
+//! sends its reply. It may pause the search and run other requests in between. So the client sees
+//! the value as it was when its request ran.
+
+use keyspace::FreeingSteps;
+use resp::Reply;
+
+/// A search on a version of a value.
+pub trait Search: Send {
+    /// Runs the search until `pauses` returns true. It is called after each step of some dozens of
+    /// microseconds. Returns true if the search has ended.
+    fn run(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool;
+
+    /// Begins the search again, and returns the memory of what was found so far.
+    fn restart(&mut self);
+
+    /// Writes the reply. The search has ended. Returns the steps that free its version of the
+    /// value; `None` if the value still has that version.
+    fn write(self: Box<Self>, reply: &mut Reply<'_>) -> Option<FreeingSteps>;
+
+    /// Gives up the search. Returns steps as [`Search::write`] does.
+    fn cancel(self: Box<Self>) -> Option<FreeingSteps>;
+}

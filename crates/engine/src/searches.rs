@@ -1,0 +1,267 @@
+//! The long searches of a thread, which run in slices between its turns.
+//!
+//! ```text
+//!   request ─► first slice ─► ended? its reply
+//!                  └─ else ─► client blocked ─► active ─► a slice per turn ─► reply, client resumed
+//!                                      waiting ─┘
+//! ```
+//! A search holds no lock and is outside the gate, so other threads do not notice it. All new
+//! searches of a turn share one slice: those that begin when it is used up run after the turn. The
+//! searches that run after a turn share one slice, too. So a turn has two slices at most, however
+//! many clients search.
+//!
+//! Up to [`ACTIVE_MAX`] searches take turns; others wait in the order of their requests and return
+//! the memory of their first slice, so the memory of searches is limited. Each keeps its version of
+//! the value.
+//!
+//! A search ends with the wait of its client ([`Searches::cancel`]). The version of a value that was
+//! removed or changed meanwhile is freed in slices, too.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use commands::Search;
+use keyspace::FreeingSteps;
+use resp::Reply;
+use stdx::ByteQueue;
+
+use crate::clock::Clock;
+use crate::wait::{BlockedClient, BlockedClients};
+
+/// The time that the new searches of a turn share, and also that of the searches after a turn.
+const SLICE: Duration = Duration::from_micros(250);
+/// The time for which a search runs, in several slices, before the next one does. A change between
+/// searches costs time, because each has its own memory in the caches of the processor.
+const QUANTUM: Duration = Duration::from_millis(1);
+/// The largest number of searches of a thread that keep what they have found.
+const ACTIVE_MAX: usize = 16;
+/// The number of pieces that are freed between two readings of the clock.
+const FREED_AT_ONCE: usize = 64;
+
+/// A search whose client is blocked.
+struct Blocked {
+    waiter: Arc<BlockedClient>,
+    search: Box<dyn Search>,
+    /// The time for which the search has run.
+    took: Duration,
+    /// The time for which it has run since another search did.
+    in_row: Duration,
+}
+
+/// The permission to pause a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayPause {
+    /// The search pauses when the time is used up. Its client is then blocked.
+    Yes,
+    /// The search runs to its end.
+    No,
+}
+
+/// Returns true if a client waits for the reply of a search.
+pub fn is_search(waiter: &BlockedClient) -> bool {
+    waiter.registered.full_name == "vsim"
+}
+
+/// Work that continues in the next turns.
+enum Job {
+    Search(Blocked),
+    Free(FreeingSteps),
+}
+
+/// The reply of a search whose client was blocked.
+pub struct FoundReply {
+    /// The wait of the client, which has ended.
+    pub waiter: Arc<BlockedClient>,
+    /// The encoded reply.
+    pub reply: ByteQueue,
+    /// The time for which the search has run.
+    pub took: Duration,
+}
+
+/// The searches of one thread that have not ended. Used by that thread only.
+#[derive(Default)]
+pub struct Searches {
+    /// The jobs that take turns, the next one first.
+    active: VecDeque<Job>,
+    /// The searches that have not begun, by the number of their client's wait, so the oldest first.
+    waiting: BTreeMap<u64, Blocked>,
+    /// True if the thread has slices. Otherwise every search runs to its end at once.
+    is_on: bool,
+    /// The rest of the slice that the new searches of this turn share.
+    left: Duration,
+}
+
+impl Searches {
+    /// Lets searches pause. From now on, the caller must run a slice after each turn
+    /// ([`Searches::begin_slice`]), and must not sleep unless [`Searches::is_empty`].
+    pub fn turn_on(&mut self) {
+        self.is_on = true;
+        self.end_turn();
+    }
+
+    /// Returns true if searches may pause.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Ends a turn. The new searches of the next turn share another slice.
+    #[inline]
+    pub(crate) fn end_turn(&mut self) {
+        self.left = SLICE;
+    }
+
+    /// Runs the first slice of a search: for the time that the new searches of this turn have left,
+    /// if it `may_pause`. Returns the time for which it ran, and true if it has ended.
+    pub(crate) fn run_first(
+        &mut self,
+        search: &mut dyn Search,
+        clock: &impl Clock,
+        may_pause: MayPause,
+    ) -> (Duration, bool) {
+        if may_pause == MayPause::Yes && self.left.is_zero() {
+            return (Duration::ZERO, false);
+        }
+        let since = clock.now();
+        let has_ended = search.run(&mut || may_pause == MayPause::Yes && clock.now() - since >= self.left);
+        let took = clock.now() - since;
+        self.left = self.left.saturating_sub(took);
+        (took, has_ended)
+    }
+
+    /// Returns true if no search and nothing to free is left.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// Adds a search that has run for `took`, and whose client was blocked.
+    pub(crate) fn add(&mut self, waiter: Arc<BlockedClient>, mut search: Box<dyn Search>, took: Duration) {
+        if self.active.len() < ACTIVE_MAX {
+            self.active.push_back(Job::Search(Blocked { waiter, search, took, in_row: Duration::ZERO }));
+        } else {
+            search.restart();
+            let ticket = waiter.ticket;
+            self.waiting.insert(ticket, Blocked { waiter, search, took, in_row: Duration::ZERO });
+        }
+    }
+
+    /// Ends the search of the client whose wait has the number `ticket`; the version of its value is
+    /// freed in slices. Does nothing if there is no such search. O(log n).
+    #[cold]
+    pub fn cancel(&mut self, ticket: u64) {
+        let is_it = |job: &Job| matches!(job, Job::Search(blocked) if blocked.waiter.ticket == ticket);
+        let search = match self.waiting.remove(&ticket) {
+            Some(blocked) => blocked.search,
+            None => {
+                let at = self.active.iter().position(is_it);
+                let Some(Job::Search(blocked)) = at.and_then(|at| self.active.remove(at)) else { return };
+                blocked.search
+            }
+        };
+        self.free(search.cancel());
+        self.activate();
+    }
+
+    /// Lets the oldest waiting searches take turns while there is room for them.
+    fn activate(&mut self) {
+        while self.active.len() < ACTIVE_MAX
+            && let Some((_, next)) = self.waiting.pop_first()
+        {
+            self.active.push_back(Job::Search(next));
+        }
+    }
+
+    /// Adds pieces to free.
+    pub(crate) fn free(&mut self, pieces: Option<FreeingSteps>) {
+        if let Some(pieces) = pieces {
+            self.active.push_back(Job::Free(pieces));
+        }
+    }
+
+    /// Begins the slice after a turn. Returns its end.
+    pub fn begin_slice(clock: &impl Clock) -> Instant {
+        clock.now() + SLICE
+    }
+
+    /// Runs the first searches, and the freeing, one step at least. Returns the
+    /// reply of the first search that ends and whose client still waits; `None` if nothing is left
+    /// to run before the time `end`. The caller holds no lock.
+    #[cold]
+    pub fn run_until(
+        &mut self,
+        end: Instant,
+        clock: &impl Clock,
+        blocked: &BlockedClients,
+    ) -> Option<FoundReply> {
+        let mut found = None;
+        while found.is_none()
+            && let Some(job) = self.active.pop_front()
+        {
+            found = self.run_job(job, end, (clock, blocked));
+            self.activate();
+            if clock.now() >= end {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Runs a job until the time `end`. If it has not ended then, it remains the first one until it
+    /// has run for its quantum, and then becomes the last one.
+    fn run_job(
+        &mut self,
+        job: Job,
+        end: Instant,
+        (clock, blocked): (&impl Clock, &BlockedClients),
+    ) -> Option<FoundReply> {
+        match job {
+            Job::Free(mut pieces) => {
+                while pieces.by_ref().take(FREED_AT_ONCE).count() == FREED_AT_ONCE {
+                    if clock.now() >= end {
+                        self.active.push_back(Job::Free(pieces));
+                        break;
+                    }
+                }
+                None
+            }
+            Job::Search(Blocked { waiter, search, .. }) if waiter.over.is_over() => {
+                self.free(search.cancel());
+                None
+            }
+            Job::Search(Blocked { waiter, mut search, took, in_row }) => {
+                let since = clock.now();
+                let has_ended = search.run(&mut || clock.now() >= end);
+                let ran = clock.now() - since;
+                let (took, in_row) = (took + ran, in_row + ran);
+                if has_ended {
+                    return self.reply(waiter, search, (took, blocked));
+                }
+                if in_row < QUANTUM {
+                    self.active.push_front(Job::Search(Blocked { waiter, search, took, in_row }));
+                } else {
+                    let in_row = Duration::ZERO;
+                    self.active.push_back(Job::Search(Blocked { waiter, search, took, in_row }));
+                }
+                None
+            }
+        }
+    }
+
+    /// Writes the reply of a search that has ended, unless its client no longer waits.
+    fn reply(
+        &mut self,
+        waiter: Arc<BlockedClient>,
+        search: Box<dyn Search>,
+        (took, blocked): (Duration, &BlockedClients),
+    ) -> Option<FoundReply> {
+        if !blocked.end(&waiter) {
+            self.free(search.cancel());
+            return None;
+        }
+        let mut reply = ByteQueue::new();
+        let pieces = search.write(&mut Reply::new(&mut reply, waiter.protocol));
+        self.free(pieces);
+        Some(FoundReply { waiter, reply, took })
+    }
+}

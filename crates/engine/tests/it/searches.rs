@@ -1,0 +1,152 @@
+//! Tests of long searches, which run in slices. Each reading of the clock takes some time, so the
+//! slices are the same in each run.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use engine::clock::{Clock, ManualClock};
+use engine::session::Flow;
+use engine::settings::Settings;
+use engine::shared::Shared;
+
+use crate::driver::{Thread, shared};
+
+/// The time that a reading of the clock takes. The clock is read after each step of a search.
+const READING: Duration = Duration::from_micros(20);
+/// The time that a slice takes at most with the readings at its ends.
+const SLICE_MAX: Duration = Duration::from_micros(350);
+/// The number of elements of the set. A search takes some dozens of steps.
+const ELEMENTS: usize = 400;
+/// A search that compares all elements, and evaluates an expression for each.
+const SEARCH: &str = "VSIM v VALUES 2 1 1 TRUTH COUNT 400 FILTER .a==1";
+
+/// Adds the set `v`. From then on, readings of the clock take time.
+fn fill(thread: &mut Thread<'_>, clock: &ManualClock) {
+    clock.advance_by_readings(Duration::ZERO);
+    let writer = thread.connect();
+    for number in 0..ELEMENTS {
+        let added =
+            thread.run(writer, &format!("VADD v VALUES 2 {number} 1 e{number} EF 4 SETATTR {{\"a\":1}}"));
+        assert_eq!(added.0, ":1|");
+    }
+    clock.advance_by_readings(READING);
+}
+
+/// Returns the time that has passed since `since`.
+fn passed(clock: &ManualClock, since: Instant) -> Duration {
+    clock.now() - since
+}
+
+/// Runs slices until no search is left. Returns the replies in the order of their clients.
+fn run_all(thread: &mut Thread<'_>, clock: &ManualClock) -> Vec<(usize, String)> {
+    let mut replies = Vec::new();
+    while !thread.has_no_searches() {
+        let since = clock.now();
+        replies.extend(thread.run_slice());
+        assert!(passed(clock, since) <= SLICE_MAX);
+    }
+    replies.sort_unstable();
+    replies
+}
+
+/// Returns the number of blocked clients.
+fn blocked_clients(shared: &Shared) -> usize {
+    shared.blocked.blocked_clients().load(Relaxed)
+}
+
+#[test]
+fn all_searches_of_a_turn_share_one_slice() {
+    let (shared, clock) = shared(2, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    let clients: Vec<usize> = (0..50).map(|_| thread.connect()).collect();
+    let requests: Vec<(usize, &str)> = clients.iter().map(|client| (*client, SEARCH)).collect();
+    let since = clock.now();
+    let (replies, _) = thread.run_together(&requests);
+    assert!(passed(&clock, since) <= SLICE_MAX + READING * 2);
+    assert!(replies.iter().all(String::is_empty) && blocked_clients(&shared) == clients.len());
+    // A short search of the next turn does not wait.
+    let other = thread.connect();
+    assert!(thread.run(other, "VSIM v ELE e3 COUNT 1").0.starts_with("*1|"));
+    let mut at_once = Thread::new(&shared, &clock, 1);
+    let client = at_once.connect();
+    let expected = at_once.run(client, SEARCH).0;
+    assert!(expected.starts_with("*400|"));
+    let expected: Vec<_> = clients.iter().map(|client| (*client, expected.clone())).collect();
+    assert_eq!(run_all(&mut thread, &clock), expected);
+    assert_eq!(blocked_clients(&shared), 0);
+}
+
+#[test]
+fn a_search_answers_from_the_version_with_which_it_began() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    let [client, writer] = [0, 1].map(|_| thread.connect());
+    for change in
+        ["DEL v", "UNLINK v", "SET v other", "RENAME v w", "VREM v e7", "PEXPIRE v 0", "VSETATTR v e7 {}"]
+    {
+        thread.run(writer, "DEL v w");
+        fill(&mut thread, &clock);
+        assert_eq!(thread.run(client, SEARCH).0, "");
+        assert_eq!(thread.session(client).flow, Flow::Blocked);
+        assert!(!thread.run(writer, change).0.starts_with('-'), "{change}");
+        let [(_, reply)] = &run_all(&mut thread, &clock)[..] else { panic!("one search") };
+        assert!(reply.starts_with("*400|") && reply.contains("|e7|"), "{change}: {reply}");
+    }
+}
+
+#[test]
+fn a_search_ends_with_its_client() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    // More than take turns at once.
+    let clients: Vec<usize> = (0..40).map(|_| thread.connect()).collect();
+    for client in &clients {
+        assert_eq!(thread.run(*client, SEARCH).0, "");
+    }
+    for client in &clients[1..] {
+        shared.blocked.end_of(&thread.session(*client).info);
+    }
+    assert_eq!(blocked_clients(&shared), 1);
+    let replies = run_all(&mut thread, &clock);
+    assert!(replies.len() == 1 && replies[0].0 == clients[0]);
+    assert_eq!(blocked_clients(&shared), 0);
+}
+
+#[test]
+fn a_cancelled_search_gives_up_its_version_at_once_and_lets_the_next_one_begin() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    let clients: Vec<usize> = (0..40).map(|_| thread.connect()).collect();
+    for client in &clients {
+        assert_eq!(thread.run(*client, SEARCH).0, "");
+    }
+    // From the last one, which has not begun, to the second one, which has.
+    for client in clients[1..].iter().rev() {
+        let waiter = shared.blocked.of(&thread.session(*client).info).expect("it is blocked");
+        assert!(shared.blocked.end(&waiter));
+        assert_eq!(Arc::strong_count(&waiter), 3, "this test, the table of waits and the search");
+        thread.cancel_search(waiter.ticket);
+        assert_eq!(Arc::strong_count(&waiter), 2);
+        // There is no such search now.
+        thread.cancel_search(waiter.ticket);
+    }
+    let replies = run_all(&mut thread, &clock);
+    assert!(replies.len() == 1 && replies[0].0 == clients[0]);
+}
+
+#[test]
+fn searches_of_transactions_and_with_nothread_run_to_their_end() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    let client = thread.connect();
+    assert!(thread.run(client, &format!("{SEARCH} NOTHREAD")).0.starts_with("*400|"));
+    thread.run(client, "MULTI");
+    thread.run(client, SEARCH);
+    assert!(thread.run(client, "EXEC").0.starts_with("*1|*400|"));
+    assert!(thread.has_no_searches());
+}
