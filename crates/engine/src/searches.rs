@@ -29,11 +29,12 @@ use stdx::ByteQueue;
 use crate::clock::Clock;
 use crate::wait::{BlockedClient, BlockedClients};
 
-/// The time that the new searches of a turn share, and also that of the searches after a turn.
-const SLICE: Duration = Duration::from_micros(250);
+/// The time that the new searches of a turn share, and also that of the searches after a turn. A
+/// request of another client waits for two slices at most: for a millisecond.
+const SLICE: Duration = Duration::from_micros(500);
 /// The time for which a search runs, in several slices, before the next one does. A change between
 /// searches costs time, because each has its own memory in the caches of the processor.
-const QUANTUM: Duration = Duration::from_millis(1);
+const QUANTUM: Duration = Duration::from_millis(2);
 /// The largest number of searches of a thread that keep what they have found.
 const ACTIVE_MAX: usize = 16;
 /// The number of pieces that are freed between two readings of the clock.

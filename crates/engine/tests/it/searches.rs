@@ -15,7 +15,7 @@ use crate::driver::{Thread, shared};
 /// The time that a reading of the clock takes. The clock is read after each step of a search.
 const READING: Duration = Duration::from_micros(20);
 /// The time that a slice takes at most with the readings at its ends.
-const SLICE_MAX: Duration = Duration::from_micros(350);
+const SLICE_MAX: Duration = Duration::from_micros(600);
 /// The number of elements of the set. A search takes some dozens of steps.
 const ELEMENTS: usize = 400;
 /// A search that compares all elements, and evaluates an expression for each.
