@@ -42,6 +42,9 @@ const PENDING_TASKS_MAX: usize = 10_000;
 /// The number of pieces, such as members, that a thread frees for each task that it adds while too
 /// many tasks wait. An average value has fewer pieces, so the queue gets shorter.
 const STEPS_PER_TASK: usize = 256;
+/// The number of pieces of an old version of a value that are freed at once. A change of a value
+/// beside a search leaves fewer.
+const REST_STEPS: usize = 512;
 
 /// A lazy freed value in the queue, which is freed in pieces.
 struct Task {
@@ -122,21 +125,36 @@ impl FreeQueue {
                 }
             };
             pushed_bytes += bytes as u64;
-            // Relaxed: statistics, and an estimate.
-            self.pending_bytes.fetch_add(bytes as u64, Relaxed);
-            self.pending_objects.fetch_add(objects as u64, Relaxed);
-            let mut tasks = self.lock();
-            let number = tasks.next_number;
-            tasks.next_number += 1;
-            tasks.waiting.push_back(Task { number, pieces, bytes: bytes as u64, objects: objects as u64 });
-            let crowded = tasks.waiting.len() > PENDING_TASKS_MAX;
-            drop(tasks);
-            if crowded {
-                self.free_some(STEPS_PER_TASK);
-            }
+            self.add(pieces, bytes as u64, objects as u64);
         }
         self.arrived.notify_one();
         if is_full { pushed_bytes } else { 0 }
+    }
+
+    /// Adds a task. If too many wait, also frees some pieces.
+    fn add(&self, pieces: FreeingSteps, bytes: u64, objects: u64) {
+        // Relaxed: statistics, and an estimate.
+        self.pending_bytes.fetch_add(bytes, Relaxed);
+        self.pending_objects.fetch_add(objects, Relaxed);
+        let mut tasks = self.lock();
+        let number = tasks.next_number;
+        tasks.next_number += 1;
+        tasks.waiting.push_back(Task { number, pieces, bytes, objects });
+        let crowded = tasks.waiting.len() > PENDING_TASKS_MAX;
+        drop(tasks);
+        if crowded {
+            self.free_some(STEPS_PER_TASK);
+        }
+    }
+
+    /// Frees the parts of an old version of a value that only a search still had: a small rest at
+    /// once, the others of a big one as a lazy freed value.
+    pub fn free_rest(&self, pieces: Option<FreeingSteps>) {
+        let Some(mut pieces) = pieces else { return };
+        if pieces.by_ref().take(REST_STEPS).count() == REST_STEPS {
+            self.add(pieces, 0, 0);
+            self.arrived.notify_one();
+        }
     }
 
     /// Frees values for a thread that owes `unfreed_bytes`, for at most `time` by `clock`. Returns
@@ -273,6 +291,7 @@ mod tests {
     use crate::clock::ManualClock;
     use keyspace::Object;
     use keyspace::key::{Hasher, position_of};
+    use std::sync::Arc;
     use std::time::Instant;
     use structures::entry::{Entry, NewValue};
     use structures::table::Table;
@@ -335,5 +354,20 @@ mod tests {
         assert!(queue.free_some(100));
         assert!(!queue.free_some(100));
         assert_eq!((queue.pending_bytes(), queue.pending_objects(), queue.freed_objects()), (0, 0, 1010));
+    }
+
+    #[test]
+    fn a_small_rest_is_freed_at_once_and_a_big_one_by_the_queue() {
+        let queue = FreeQueue::default();
+        for (pieces, at_once) in [(REST_STEPS - 1, REST_STEPS - 1), (3 * REST_STEPS, REST_STEPS)] {
+            let freed = Arc::new(AtomicU64::new(0));
+            let counter = Arc::clone(&freed);
+            let steps = (0..pieces).map(move |_| _ = counter.fetch_add(1, Relaxed));
+            queue.free_rest(Some(Box::new(steps)));
+            assert_eq!(freed.load(Relaxed), at_once as u64);
+            while queue.free_some(100) {}
+            assert_eq!(freed.load(Relaxed), pieces as u64);
+        }
+        assert_eq!((queue.pending_bytes(), queue.pending_objects(), queue.freed_objects()), (0, 0, 0));
     }
 }

@@ -1,7 +1,6 @@
 //! The first slice of a search that a command has left, after its locks were released.
 
 use commands::{EmptyReply, Search};
-use keyspace::FreeingSteps;
 use resp::Reply;
 use stdx::ByteQueue;
 
@@ -11,11 +10,8 @@ use crate::request::Request;
 use crate::run::Executor;
 use crate::searches::MayPause;
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::wait::KeylessWait;
-
-/// The number of pieces of an old version that are freed at once. A change of a value beside a
-/// search leaves fewer.
-const FREED_AT_ONCE: usize = 512;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Runs a search, and replies. If it takes longer than this turn's slice for new searches, blocks
@@ -34,10 +30,11 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             true => MayPause::Yes,
             false => MayPause::No,
         };
+        let Shared { blocked, freeing, .. } = self.shared();
         let (took, has_ended) = self.searches.run_first(&mut *search, &self.clock, may_pause);
         if has_ended {
-            let pieces = search.write(&mut Reply::new(out, session.protocol()));
-            return self.free_version(pieces);
+            freeing.free_rest(search.write(&mut Reply::new(out, session.protocol())));
+            return;
         }
         let wait = KeylessWait {
             registered: request.registered,
@@ -45,20 +42,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             deadline_ms: None,
             awaited_position: 0,
         };
-        let blocked = &self.shared().blocked;
         blocked.block_without_keys(session, &request.args, wait);
         match blocked.of(&session.info) {
             Some(waiter) => self.searches.add(waiter, search, took),
-            None => self.free_version(search.cancel()),
-        }
-    }
-
-    /// Frees a version of a value that only a search had: a small rest of it now, the others later.
-    fn free_version(&mut self, pieces: Option<FreeingSteps>) {
-        let Some(mut pieces) = pieces else { return };
-        let may_pause = self.searches.is_on();
-        if pieces.by_ref().take(FREED_AT_ONCE).count() == FREED_AT_ONCE && may_pause {
-            self.searches.free(Some(pieces));
+            None => freeing.free_rest(search.cancel()),
         }
     }
 }

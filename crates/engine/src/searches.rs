@@ -15,19 +15,20 @@
 //! the value.
 //!
 //! A search ends with the wait of its client ([`Searches::cancel`]). The version of a value that was
-//! removed or changed meanwhile is freed in slices, too.
+//! removed or changed meanwhile is lazy freed ([`FreeQueue::free_rest`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commands::Search;
-use keyspace::FreeingSteps;
 use resp::Reply;
 use stdx::ByteQueue;
 
 use crate::clock::Clock;
-use crate::wait::{BlockedClient, BlockedClients};
+use crate::freeing::FreeQueue;
+use crate::shared::Shared;
+use crate::wait::BlockedClient;
 
 /// The time that the new searches of a turn share, and also that of the searches after a turn. A
 /// request of another client waits for two slices at most: for a millisecond.
@@ -37,8 +38,6 @@ const SLICE: Duration = Duration::from_micros(500);
 const QUANTUM: Duration = Duration::from_millis(2);
 /// The largest number of searches of a thread that keep what they have found.
 const ACTIVE_MAX: usize = 16;
-/// The number of pieces that are freed between two readings of the clock.
-const FREED_AT_ONCE: usize = 64;
 
 /// A search whose client is blocked.
 struct Blocked {
@@ -64,12 +63,6 @@ pub fn is_search(waiter: &BlockedClient) -> bool {
     waiter.registered.full_name == "vsim"
 }
 
-/// Work that continues in the next turns.
-enum Job {
-    Search(Blocked),
-    Free(FreeingSteps),
-}
-
 /// The reply of a search whose client was blocked.
 pub struct FoundReply {
     /// The wait of the client, which has ended.
@@ -83,8 +76,8 @@ pub struct FoundReply {
 /// The searches of one thread that have not ended. Used by that thread only.
 #[derive(Default)]
 pub struct Searches {
-    /// The jobs that take turns, the next one first.
-    active: VecDeque<Job>,
+    /// The searches that take turns, the next one first; at most [`ACTIVE_MAX`].
+    active: VecDeque<Blocked>,
     /// The searches that have not begun, by the number of their client's wait, so the oldest first.
     waiting: BTreeMap<u64, Blocked>,
     /// True if the thread has slices. Otherwise every search runs to its end at once.
@@ -130,7 +123,7 @@ impl Searches {
         (took, has_ended)
     }
 
-    /// Returns true if no search and nothing to free is left.
+    /// Returns true if no search is left.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.active.is_empty()
@@ -139,7 +132,7 @@ impl Searches {
     /// Adds a search that has run for `took`, and whose client was blocked.
     pub(crate) fn add(&mut self, waiter: Arc<BlockedClient>, mut search: Box<dyn Search>, took: Duration) {
         if self.active.len() < ACTIVE_MAX {
-            self.active.push_back(Job::Search(Blocked { waiter, search, took, in_row: Duration::ZERO }));
+            self.active.push_back(Blocked { waiter, search, took, in_row: Duration::ZERO });
         } else {
             search.restart();
             let ticket = waiter.ticket;
@@ -147,21 +140,16 @@ impl Searches {
         }
     }
 
-    /// Ends the search of the client whose wait has the number `ticket`; the version of its value is
-    /// freed in slices. Does nothing if there is no such search. O(log n).
+    /// Ends the search of the client whose wait has the number `ticket`, and frees its version of the
+    /// value. Does nothing if there is no such search. O(log n).
     #[cold]
-    pub fn cancel(&mut self, ticket: u64) {
-        let is_it = |job: &Job| matches!(job, Job::Search(blocked) if blocked.waiter.ticket == ticket);
-        let search = match self.waiting.remove(&ticket) {
-            Some(blocked) => blocked.search,
-            None => {
-                let at = self.active.iter().position(is_it);
-                let Some(Job::Search(blocked)) = at.and_then(|at| self.active.remove(at)) else { return };
-                blocked.search
-            }
-        };
-        self.free(search.cancel());
-        self.activate();
+    pub fn cancel(&mut self, ticket: u64, freeing: &FreeQueue) {
+        let at = self.active.iter().position(|blocked| blocked.waiter.ticket == ticket);
+        let taken = at.and_then(|at| self.active.remove(at));
+        if let Some(blocked) = taken.or_else(|| self.waiting.remove(&ticket)) {
+            freeing.free_rest(blocked.search.cancel());
+            self.activate();
+        }
     }
 
     /// Lets the oldest waiting searches take turns while there is room for them.
@@ -169,14 +157,7 @@ impl Searches {
         while self.active.len() < ACTIVE_MAX
             && let Some((_, next)) = self.waiting.pop_first()
         {
-            self.active.push_back(Job::Search(next));
-        }
-    }
-
-    /// Adds pieces to free.
-    pub(crate) fn free(&mut self, pieces: Option<FreeingSteps>) {
-        if let Some(pieces) = pieces {
-            self.active.push_back(Job::Free(pieces));
+            self.active.push_back(next);
         }
     }
 
@@ -185,21 +166,16 @@ impl Searches {
         clock.now() + SLICE
     }
 
-    /// Runs the first searches, and the freeing, one step at least. Returns the
-    /// reply of the first search that ends and whose client still waits; `None` if nothing is left
-    /// to run before the time `end`. The caller holds no lock.
+    /// Runs the first searches, one step at least. Returns the reply of the first search that ends
+    /// and whose client still waits; `None` if nothing is left to run before the time `end`. The
+    /// caller holds no lock.
     #[cold]
-    pub fn run_until(
-        &mut self,
-        end: Instant,
-        clock: &impl Clock,
-        blocked: &BlockedClients,
-    ) -> Option<FoundReply> {
+    pub fn run_until(&mut self, end: Instant, clock: &impl Clock, shared: &Shared) -> Option<FoundReply> {
         let mut found = None;
         while found.is_none()
-            && let Some(job) = self.active.pop_front()
+            && let Some(blocked) = self.active.pop_front()
         {
-            found = self.run_job(job, end, (clock, blocked));
+            found = self.run_one(blocked, end, (clock, shared));
             self.activate();
             if clock.now() >= end {
                 break;
@@ -208,61 +184,43 @@ impl Searches {
         found
     }
 
-    /// Runs a job until the time `end`. If it has not ended then, it remains the first one until it
-    /// has run for its quantum, and then becomes the last one.
-    fn run_job(
+    /// Runs a search until the time `end`. If it has not ended then, it remains the first one until
+    /// it has run for its quantum, and then becomes the last one.
+    fn run_one(
         &mut self,
-        job: Job,
+        mut blocked: Blocked,
         end: Instant,
-        (clock, blocked): (&impl Clock, &BlockedClients),
+        (clock, shared): (&impl Clock, &Shared),
     ) -> Option<FoundReply> {
-        match job {
-            Job::Free(mut pieces) => {
-                while pieces.by_ref().take(FREED_AT_ONCE).count() == FREED_AT_ONCE {
-                    if clock.now() >= end {
-                        self.active.push_back(Job::Free(pieces));
-                        break;
-                    }
-                }
-                None
-            }
-            Job::Search(Blocked { waiter, search, .. }) if waiter.over.is_over() => {
-                self.free(search.cancel());
-                None
-            }
-            Job::Search(Blocked { waiter, mut search, took, in_row }) => {
-                let since = clock.now();
-                let has_ended = search.run(&mut || clock.now() >= end);
-                let ran = clock.now() - since;
-                let (took, in_row) = (took + ran, in_row + ran);
-                if has_ended {
-                    return self.reply(waiter, search, (took, blocked));
-                }
-                if in_row < QUANTUM {
-                    self.active.push_front(Job::Search(Blocked { waiter, search, took, in_row }));
-                } else {
-                    let in_row = Duration::ZERO;
-                    self.active.push_back(Job::Search(Blocked { waiter, search, took, in_row }));
-                }
-                None
-            }
-        }
-    }
-
-    /// Writes the reply of a search that has ended, unless its client no longer waits.
-    fn reply(
-        &mut self,
-        waiter: Arc<BlockedClient>,
-        search: Box<dyn Search>,
-        (took, blocked): (Duration, &BlockedClients),
-    ) -> Option<FoundReply> {
-        if !blocked.end(&waiter) {
-            self.free(search.cancel());
+        if blocked.waiter.over.is_over() {
+            shared.freeing.free_rest(blocked.search.cancel());
             return None;
         }
-        let mut reply = ByteQueue::new();
-        let pieces = search.write(&mut Reply::new(&mut reply, waiter.protocol));
-        self.free(pieces);
-        Some(FoundReply { waiter, reply, took })
+        let since = clock.now();
+        let has_ended = blocked.search.run(&mut || clock.now() >= end);
+        let ran = clock.now() - since;
+        blocked.took += ran;
+        blocked.in_row += ran;
+        if has_ended {
+            return reply(blocked, shared);
+        }
+        if blocked.in_row < QUANTUM {
+            self.active.push_front(blocked);
+        } else {
+            blocked.in_row = Duration::ZERO;
+            self.active.push_back(blocked);
+        }
+        None
     }
+}
+
+/// Writes the reply of a search that has ended, unless its client no longer waits.
+fn reply(Blocked { waiter, search, took, .. }: Blocked, shared: &Shared) -> Option<FoundReply> {
+    if !shared.blocked.end(&waiter) {
+        shared.freeing.free_rest(search.cancel());
+        return None;
+    }
+    let mut reply = ByteQueue::new();
+    shared.freeing.free_rest(search.write(&mut Reply::new(&mut reply, waiter.protocol)));
+    Some(FoundReply { waiter, reply, took })
 }

@@ -83,19 +83,19 @@ impl<'s> Thread<'s> {
 
     /// Cancels the search of the client whose wait has the number `ticket`.
     pub fn cancel_search(&mut self, ticket: u64) {
-        self.engine.executor.searches.cancel(ticket);
+        self.engine.executor.searches.cancel(ticket, &self.shared.freeing);
     }
 
     /// Runs the slice after a turn. Returns the replies of the searches that have ended, each with
     /// the number of its client.
     pub fn run_slice(&mut self) -> Vec<(usize, String)> {
-        let (searches, blocked) = (&mut self.engine.executor.searches, &self.shared.blocked);
+        let searches = &mut self.engine.executor.searches;
         let end = Searches::begin_slice(&self.clock);
         let mut replies = Vec::new();
-        while let Some(found) = searches.run_until(end, &self.clock, blocked) {
+        while let Some(found) = searches.run_until(end, &self.clock, self.shared) {
             let client = found.waiter.conn.index();
             let session = &mut self.sessions[client];
-            blocked.unblock(&self.shared.keyspace, &session.info);
+            self.shared.blocked.unblock(&self.shared.keyspace, &session.info);
             session.flow = Flow::Running;
             replies.push((client, text(&found.reply)));
             if self.clock.now() >= end {

@@ -197,10 +197,10 @@ impl Worker<'_> {
         let since = Instant::now();
         let executor = &mut self.engine.executor;
         for ticket in self.cancelled_searches.drain(..) {
-            executor.searches.cancel(ticket);
+            executor.searches.cancel(ticket, &self.shared.engine.freeing);
         }
         let end = Searches::begin_slice(&SystemClock);
-        while let Some(found) = executor.searches.run_until(end, &SystemClock, &self.shared.engine.blocked) {
+        while let Some(found) = executor.searches.run_until(end, &SystemClock, &self.shared.engine) {
             self.found.push(found);
             if Instant::now() >= end {
                 break;
