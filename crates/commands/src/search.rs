@@ -5,7 +5,7 @@
 //! sends its reply. It may pause the search and run other requests in between. So the client sees
 //! the value as it was when its request ran.
 
-use keyspace::FreeingSteps;
+use keyspace::Leftover;
 use resp::Reply;
 
 /// A search on a version of a value.
@@ -17,10 +17,10 @@ pub trait Search: Send {
     /// Begins the search again, and returns the memory of what was found so far.
     fn restart(&mut self);
 
-    /// Writes the reply. The search has ended. Returns the steps that free its version of the
-    /// value; `None` if the value still has that version.
-    fn write(self: Box<Self>, reply: &mut Reply<'_>) -> Option<FreeingSteps>;
+    /// Writes the reply. The search has ended. Returns the parts that only its
+    /// version of the value had; `None` if there are none.
+    fn write(self: Box<Self>, reply: &mut Reply<'_>) -> Option<Leftover>;
 
-    /// Gives up the search. Returns steps as [`Search::write`] does.
-    fn cancel(self: Box<Self>) -> Option<FreeingSteps>;
+    /// Gives up the search. Returns parts as [`Search::write`] does.
+    fn cancel(self: Box<Self>) -> Option<Leftover>;
 }

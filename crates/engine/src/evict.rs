@@ -27,7 +27,8 @@
 //!
 //! Memory that waits to be freed in the background counts as free while there is little of it. If
 //! used memory is nevertheless over the limit by more than [`slack`], a thread that needs memory
-//! first helps to free the waiting memory.
+//! first helps to free the waiting memory. A removed vector set that a search still reads counts as
+//! free, too, until the search has ended and it is freed.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -283,11 +284,12 @@ pub fn is_exceeded(shared: &Shared) -> bool {
 }
 
 /// Returns the bytes of used memory that do not count towards the limit: memory that waits to be
-/// freed, and memory for messages to clients, for the change log, and for a save or a full sync.
+/// freed, or for the end of a search that reads it, and memory for messages to clients, for the change log, and for a save or a full sync.
 /// The replication stream does not count beyond the backlog. In Redis, another process takes the
 /// memory of a save.
 pub fn uncounted_bytes(shared: &Shared) -> u64 {
     shared.freeing.pending_bytes()
+        + keyspace::vector::pinned_len_bytes()
         + shared.pubsub.push_bytes().load(Relaxed)
         + shared.keyspace.snapshot().held_len_bytes() as u64
         + shared.server_state.replica_buffer_bytes.load(Relaxed)

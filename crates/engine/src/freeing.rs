@@ -26,6 +26,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use commands::LazyFreed;
+use keyspace::Leftover;
 use keyspace::freeing::{self, FreeingSteps};
 use structures::alloc;
 
@@ -149,10 +150,12 @@ impl FreeQueue {
 
     /// Frees the parts of an old version of a value that only a search still had: a small rest at
     /// once, the others of a big one as a lazy freed value.
-    pub fn free_rest(&self, pieces: Option<FreeingSteps>) {
-        let Some(mut pieces) = pieces else { return };
-        if pieces.by_ref().take(REST_STEPS).count() == REST_STEPS {
-            self.add(pieces, 0, 0);
+    pub fn free_rest(&self, rest: Option<Leftover>) {
+        let Some(mut rest) = rest else { return };
+        if rest.pieces.by_ref().take(REST_STEPS).count() == REST_STEPS {
+            let bytes = rest.pinned_len_bytes();
+            // Counted in both figures for a moment, so that no key is evicted for it.
+            self.add(rest.pieces, bytes, 0);
             self.arrived.notify_one();
         }
     }
@@ -363,7 +366,7 @@ mod tests {
             let freed = Arc::new(AtomicU64::new(0));
             let counter = Arc::clone(&freed);
             let steps = (0..pieces).map(move |_| _ = counter.fetch_add(1, Relaxed));
-            queue.free_rest(Some(Box::new(steps)));
+            queue.free_rest(Some(Leftover::new(Box::new(steps))));
             assert_eq!(freed.load(Relaxed), at_once as u64);
             while queue.free_some(100) {}
             assert_eq!(freed.load(Relaxed), pieces as u64);

@@ -62,6 +62,6 @@ pub use stream::{
 };
 pub use string::Str;
 pub use value_size::{Measure, SizedType, ValueSize};
-pub use vector::{NewAttributes, VectorSet};
+pub use vector::{Leftover, NewAttributes, PinnedSet, VectorSet};
 pub use view::{AccessError, View};
 pub use zset::Zset;

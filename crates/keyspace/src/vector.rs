@@ -9,6 +9,10 @@
 //! A set has at least one element, except while a command creates it. A clone is O(1). A change of
 //! a set whose index is shared with a clone copies the parts of the index that it changes.
 
+mod pins;
+
+pub use pins::{Leftover, PinnedSet, pinned_len_bytes};
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,6 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use structures::vector::{Config, Inserted, Projection, Quantization, Query, Slot, VectorError, VectorIndex};
 
 use crate::freeing::FreeingSteps;
+use pins::Pins;
 
 /// The number in this process of the next vector set that is created.
 static NEXT_UID: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +55,8 @@ pub struct VectorSet {
     texts_len_bytes: usize,
     /// The number of the set's elements that have attributes.
     attributes_count: usize,
+    /// The versions of the set that searches read.
+    pins: Pins,
 }
 
 impl VectorSet {
@@ -71,7 +78,8 @@ impl VectorSet {
         // Relaxed: the numbers only have to be different.
         let uid = NEXT_UID.fetch_add(1, Relaxed);
         let (index, projection) = (Arc::new(index), projection.map(Arc::new));
-        let mut set = Self { index, projection, uid, texts_len_bytes: 0, attributes_count: 0 };
+        let mut set =
+            Self { index, projection, uid, texts_len_bytes: 0, attributes_count: 0, pins: Pins::default() };
         for slot in set.index.slots() {
             let attributes = set.index.attributes(slot);
             set.attributes_count += usize::from(attributes.is_some());
@@ -203,15 +211,14 @@ impl VectorSet {
         size_of::<Self>() + projection + self.len() * element + self.texts_len_bytes
     }
 
-    /// Converts the set to an iterator that frees it in steps, without the parts that a copy
-    /// shares. O(1).
+    /// Converts the set to an iterator that frees it in steps, without the parts that a copy or a
+    /// pinned version shares. What a pinned version keeps is counted by [`pinned_len_bytes`] once
+    /// the steps have begun. O(1).
     pub fn into_freed(self) -> FreeingSteps {
-        Box::new(self.into_own_parts().into_iter().flatten())
-    }
-
-    /// Converts the set to steps that free it; `None` if a copy still has the same index. O(1).
-    pub fn into_own_parts(self) -> Option<FreeingSteps> {
-        Arc::into_inner(self.index).map(|index| -> FreeingSteps { Box::new(index.into_freed()) })
+        let len_bytes = self.len_bytes();
+        let Self { index, pins, .. } = self;
+        pins.note_removal(len_bytes);
+        Box::new(Arc::into_inner(index).into_iter().flat_map(VectorIndex::into_freed))
     }
 
     /// Creates a set without elements that stands for a set that was moved away. It has no other

@@ -1,12 +1,11 @@
 //! VSIM, and its searches.
 //!
-//! A search runs on a version of the set, which is pinned by a clone. So a client's search needs
+//! A search runs on a pinned version of the set. So a client's search needs
 //! the lock of the key only until it begins: the handler leaves it in
 //! [`Changes::search`](crate::Changes::search), and the engine runs it, in slices if it is long. In
 //! a transaction or script, and with NOTHREAD, the handler runs it.
 
-use keyspace::FreeingSteps;
-use keyspace::VectorSet;
+use keyspace::{Leftover, PinnedSet, VectorSet};
 use resp::{Protocol, Reply};
 use structures::vector::{Limits, PausableSearch, Query, Slot};
 
@@ -72,7 +71,7 @@ fn vsim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (query, next) = query(set, args)?;
     let options = Options::parse(args, next)?;
     let is_left_to_engine = ctx.on_empty == BlockingMode::Block && !options.is_inline;
-    let mut search = VectorSearch::new(set.clone(), query, options);
+    let mut search = VectorSearch::new(set.pin(), query, options);
     if is_left_to_engine {
         ctx.effects.search = Some(Box::new(search));
     } else {
@@ -216,16 +215,16 @@ const SHORT_FILTER_LEN_MAX: usize = 16;
 /// A search of VSIM on a version of its set. It shares the memory of the set; what changes in the
 /// set meanwhile is kept for the search.
 struct VectorSearch {
-    set: VectorSet,
+    set: PinnedSet,
     query: Query,
     options: Options,
     search: PausableSearch,
 }
 
 impl VectorSearch {
-    /// Creates a search on `set`, a clone. It has not begun.
-    fn new(set: VectorSet, query: Query, options: Options) -> Self {
-        let search = set.index().begin_scan(0);
+    /// Creates a search on a version of a set. It has not begun.
+    fn new(set: PinnedSet, query: Query, options: Options) -> Self {
+        let search = set.version().index().begin_scan(0);
         let mut new = Self { set, query, options, search };
         new.begin();
         new
@@ -233,8 +232,9 @@ impl VectorSearch {
 
     /// Begins the search, also again. No list is longer than the set.
     fn begin(&mut self) {
-        let (index, options) = (self.set.index(), &self.options);
-        let count = options.count.min(self.set.len());
+        let (set, options) = (self.set.version(), &self.options);
+        let index = set.index();
+        let count = options.count.min(set.len());
         self.search = if options.exact {
             index.begin_scan(count)
         } else {
@@ -242,7 +242,7 @@ impl VectorSearch {
             let effort = options.filter_effort.unwrap_or_else(default);
             let limits = Limits {
                 count,
-                ef: options.ef.unwrap_or(EF_DEFAULT).max(count).min(self.set.len()),
+                ef: options.ef.unwrap_or(EF_DEFAULT).max(count).min(set.len()),
                 effort_max: options.filter.is_some().then_some(effort),
             };
             index.begin_search(&self.query, limits)
@@ -251,12 +251,12 @@ impl VectorSearch {
 
     /// Writes the reply. The search has ended.
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        let none = self.set.index().begin_scan(0);
+        let none = self.set.version().index().begin_scan(0);
         let mut found = std::mem::replace(&mut self.search, none).into_found();
         if let Some(epsilon) = self.options.epsilon {
             found.retain(|(_, score)| 1.0 - score <= epsilon);
         }
-        self.options.reply(reply, &self.set, found);
+        self.options.reply(reply, self.set.version(), found);
     }
 }
 
@@ -271,7 +271,7 @@ impl Search for VectorSearch {
     /// Runs the search. A step evaluates the filter at least once, so it takes longer with a long
     /// expression or long attributes.
     fn run(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool {
-        let index = self.set.index();
+        let index = self.set.version().index();
         let filter = self.options.filter.as_mut().map(Expression::parsed);
         let step_len_bytes = match filter {
             None => STEP_LEN_BYTES,
@@ -290,13 +290,13 @@ impl Search for VectorSearch {
         true
     }
 
-    fn write(mut self: Box<Self>, reply: &mut Reply<'_>) -> Option<FreeingSteps> {
+    fn write(mut self: Box<Self>, reply: &mut Reply<'_>) -> Option<Leftover> {
         self.reply(reply);
-        self.set.into_own_parts()
+        self.set.release()
     }
 
-    fn cancel(self: Box<Self>) -> Option<FreeingSteps> {
-        self.set.into_own_parts()
+    fn cancel(self: Box<Self>) -> Option<Leftover> {
+        self.set.release()
     }
 }
 

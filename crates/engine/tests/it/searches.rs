@@ -150,3 +150,42 @@ fn searches_of_transactions_and_with_nothread_run_to_their_end() {
     assert!(thread.run(client, "EXEC").0.starts_with("*1|*400|"));
     assert!(thread.has_no_searches());
 }
+
+#[test]
+fn the_memory_of_an_evicted_set_counts_as_free_while_a_search_reads_it() {
+    /// The bytes of the set: far more than those of the other tests of this process.
+    const SET_LEN_BYTES: usize = 64 << 20;
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    let [client, other] = [0, 1].map(|_| thread.connect());
+    let text = "x".repeat(SET_LEN_BYTES / 64);
+    for number in 0..64 {
+        thread.run(other, &format!("VSETATTR v e{number} {{\"a\":1,\"t\":\"{text}\"}}"));
+    }
+    // The set is the first key to evict.
+    thread.run(other, "EXPIRE v 100");
+    for number in 0..100 {
+        thread.run(other, &format!("SET k{number} v EX 1000"));
+    }
+    assert_eq!(thread.run(client, SEARCH).0, "");
+    let used_bytes = structures::alloc::used_memory_bytes();
+    shared.settings.set(Settings {
+        maxmemory_bytes: (used_bytes - SET_LEN_BYTES / 2) as u64,
+        eviction: keyspace::Policy::named("volatile-ttl"),
+        maxmemory_samples: 64,
+        ..Settings::default()
+    });
+    let free_all = || while shared.freeing.free_some(100) {};
+    for _ in 0..20 {
+        assert_eq!(thread.run(other, "SET k0 v EX 1000").0, "+OK|");
+        free_all();
+    }
+    assert_eq!(shared.threads.sum(|stats| &stats.evicted_keys), 1);
+    assert_eq!(thread.run(other, "EXISTS v k99").0, ":1|");
+    assert!(keyspace::vector::pinned_len_bytes() > SET_LEN_BYTES as u64);
+    assert!(run_all(&mut thread, &clock)[0].1.starts_with("*400|"));
+    free_all();
+    assert!(keyspace::vector::pinned_len_bytes() < SET_LEN_BYTES as u64 / 2);
+    assert!(structures::alloc::used_memory_bytes() < used_bytes - SET_LEN_BYTES / 2);
+}

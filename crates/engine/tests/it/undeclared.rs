@@ -5,7 +5,7 @@ use commands::table::{Arity, Command, Flags, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Ctx, Handler, Search};
 use engine::settings::Settings;
 use engine::table::Runner;
-use keyspace::{Expiry, FreeingSteps};
+use keyspace::{Expiry, Leftover};
 use resp::Reply;
 
 use crate::driver::{Thread, shared_with};
@@ -58,11 +58,11 @@ impl Search for Stray {
 
     fn restart(&mut self) {}
 
-    fn write(self: Box<Self>, _: &mut Reply<'_>) -> Option<FreeingSteps> {
+    fn write(self: Box<Self>, _: &mut Reply<'_>) -> Option<Leftover> {
         None
     }
 
-    fn cancel(self: Box<Self>) -> Option<FreeingSteps> {
+    fn cancel(self: Box<Self>) -> Option<Leftover> {
         None
     }
 }
