@@ -14,9 +14,6 @@ pub trait Search: Send {
     /// microseconds. Returns true if the search has ended.
     fn run(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool;
 
-    /// Begins the search again, and returns the memory of what was found so far.
-    fn restart(&mut self);
-
     /// Writes the reply. The search has ended. Returns the parts that only its
     /// version of the value had; `None` if there are none.
     fn write(self: Box<Self>, reply: &mut Reply<'_>) -> Option<Leftover>;

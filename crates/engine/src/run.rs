@@ -833,25 +833,29 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Awaited::ALL.map(|awaited| awaited.is_satisfied_by(object))
     }
 
-    /// Runs a blocked client's request as if it had just arrived. Returns true if it was served.
-    fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
-        let Runner::Data(handler) = blocked.registered.command.run else { return false };
+    /// Returns the caller for the request of a blocked client.
+    pub(crate) fn caller_of<'a>(&self, blocked: &'a BlockedClient, mode: BlockingMode) -> Caller<'a> {
         let is_replica = self.now.expiry_rule == ExpiryRule::Replica;
         let imports = || self.settings.import_mode && !is_replica && blocked.is_import_source;
-        let expired_access = self.now.expiry_rule.access(&blocked.registered.command, imports);
-        let caller = Caller {
+        Caller {
             client: blocked.client,
             shown: None,
             db: blocked.db,
             protocol: blocked.protocol,
             touch: blocked.touch,
-            expired_access,
-            on_empty: BlockingMode::StayBlocked,
+            expired_access: self.now.expiry_rule.access(&blocked.registered.command, imports),
+            on_empty: mode,
             origin: Origin::Client,
             readable: ReadableKeys::All,
             reader: blocked.reader.as_ref(),
             field_sets: None,
-        };
+        }
+    }
+
+    /// Runs a blocked client's request as if it had just arrived. Returns true if it was served.
+    fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
+        let Runner::Data(handler) = blocked.registered.command.run else { return false };
+        let caller = self.caller_of(blocked, BlockingMode::StayBlocked);
         let since = self.clock.now();
         let mut out = ByteQueue::new();
         let args = blocked.request().args(self.shared().keyspace.hasher());

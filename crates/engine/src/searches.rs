@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!   request ─► first slice ─► ended? its reply
-//!                  └─ else ─► client blocked ─► active ─► a slice per turn ─► reply, client resumed
-//!                                      waiting ─┘
+//!                  └─ else ─► client blocked ─► active ──► a slice per turn ─► reply, client resumed
+//!                                   └─► waiting ─┘ key looked up again
 //! ```
 //! A search holds no lock and is outside the gate, so other threads do not notice it. All new
 //! searches of a turn share one slice: those that begin when it is used up run after the turn. The
 //! searches that run after a turn share one slice, too. So a turn has two slices at most, however
 //! many clients search.
 //!
-//! Up to [`ACTIVE_MAX`] searches take turns; others wait in the order of their requests and return
-//! the memory of their first slice, so the memory of searches is limited. Each keeps its version of
-//! the value.
+//! Up to [`ACTIVE_MAX`] searches take turns; others wait in the order of their requests. A search
+//! that waits has neither a version of the value nor what it found in its first slice, so the memory
+//! of searches is limited. When there is room for it, a turn looks its key up again
+//! ([`Engine::begin_searches`](crate::turn::Engine::begin_searches)). Its reply then shows the value
+//! at that time, which is between its request and its reply.
 //!
 //! A search ends with the wait of its client ([`Searches::cancel`]). The version of a value that was
 //! removed or changed meanwhile is lazy freed ([`FreeQueue::free_rest`]).
@@ -36,17 +38,27 @@ const SLICE: Duration = Duration::from_micros(500);
 /// The time for which a search runs, in several slices, before the next one does. A change between
 /// searches costs time, because each has its own memory in the caches of the processor.
 const QUANTUM: Duration = Duration::from_millis(2);
-/// The largest number of searches of a thread that keep what they have found.
+/// The largest number of searches of a thread that have begun: they keep a version of their value,
+/// and what they have found.
 const ACTIVE_MAX: usize = 16;
 
-/// A search whose client is blocked.
-struct Blocked {
+/// A search that has begun, and whose client is blocked.
+struct Active {
     waiter: Arc<BlockedClient>,
     search: Box<dyn Search>,
     /// The time for which the search has run.
     took: Duration,
     /// The time for which it has run since another search did.
     in_row: Duration,
+    /// The log position up to which the reply shows changes, if the session does not know it; or 0.
+    position: u64,
+}
+
+/// A search that has not begun. Its client is blocked.
+pub(crate) struct WaitingSearch {
+    pub(crate) waiter: Arc<BlockedClient>,
+    /// The time for which the search has run in vain.
+    pub(crate) took: Duration,
 }
 
 /// The permission to pause a search.
@@ -71,15 +83,17 @@ pub struct FoundReply {
     pub reply: ByteQueue,
     /// The time for which the search has run.
     pub took: Duration,
+    /// The log position up to which the reply shows changes; 0 if the session knows it.
+    pub position: u64,
 }
 
 /// The searches of one thread that have not ended. Used by that thread only.
 #[derive(Default)]
 pub struct Searches {
     /// The searches that take turns, the next one first; at most [`ACTIVE_MAX`].
-    active: VecDeque<Blocked>,
+    active: VecDeque<Active>,
     /// The searches that have not begun, by the number of their client's wait, so the oldest first.
-    waiting: BTreeMap<u64, Blocked>,
+    waiting: BTreeMap<u64, WaitingSearch>,
     /// True if the thread has slices. Otherwise every search runs to its end at once.
     is_on: bool,
     /// The rest of the slice that the new searches of this turn share.
@@ -88,7 +102,8 @@ pub struct Searches {
 
 impl Searches {
     /// Lets searches pause. From now on, the caller must run a slice after each turn
-    /// ([`Searches::begin_slice`]), and must not sleep unless [`Searches::is_empty`].
+    /// ([`Searches::begin_slice`]), and must not sleep unless no search is active. If some wait, each
+    /// turn inside the gate must begin them.
     pub fn turn_on(&mut self) {
         self.is_on = true;
         self.end_turn();
@@ -123,41 +138,55 @@ impl Searches {
         (took, has_ended)
     }
 
-    /// Returns true if no search is left.
+    /// Returns true if a search has begun and has not ended.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.active.is_empty()
+    pub fn has_active(&self) -> bool {
+        !self.active.is_empty()
     }
 
-    /// Adds a search that has run for `took`, and whose client was blocked.
-    pub(crate) fn add(&mut self, waiter: Arc<BlockedClient>, mut search: Box<dyn Search>, took: Duration) {
+    /// Returns true if a search waits to begin.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Adds a search that has run for `took`, and whose client was blocked. If too many searches are
+    /// active, it waits, and its work is returned to be cancelled.
+    pub(crate) fn add(
+        &mut self,
+        waiter: Arc<BlockedClient>,
+        search: Box<dyn Search>,
+        took: Duration,
+    ) -> Option<Box<dyn Search>> {
         if self.active.len() < ACTIVE_MAX {
-            self.active.push_back(Blocked { waiter, search, took, in_row: Duration::ZERO });
-        } else {
-            search.restart();
-            let ticket = waiter.ticket;
-            self.waiting.insert(ticket, Blocked { waiter, search, took, in_row: Duration::ZERO });
+            self.begin(WaitingSearch { waiter, took }, search, 0);
+            return None;
         }
+        self.waiting.insert(waiter.ticket, WaitingSearch { waiter, took });
+        Some(search)
+    }
+
+    /// Takes the oldest waiting search if there is room for it among the active ones.
+    pub(crate) fn take_waiting(&mut self) -> Option<WaitingSearch> {
+        let has_room = self.active.len() < ACTIVE_MAX;
+        has_room.then(|| self.waiting.pop_first()).flatten().map(|(_, waiting)| waiting)
+    }
+
+    /// Adds `search` to the active ones. `position` is that of [`FoundReply`].
+    pub(crate) fn begin(&mut self, waiting: WaitingSearch, search: Box<dyn Search>, position: u64) {
+        let WaitingSearch { waiter, took } = waiting;
+        self.active.push_back(Active { waiter, search, took, in_row: Duration::ZERO, position });
     }
 
     /// Ends the search of the client whose wait has the number `ticket`, and frees its version of the
     /// value. Does nothing if there is no such search. O(log n).
     #[cold]
     pub fn cancel(&mut self, ticket: u64, freeing: &FreeQueue) {
-        let at = self.active.iter().position(|blocked| blocked.waiter.ticket == ticket);
-        let taken = at.and_then(|at| self.active.remove(at));
-        if let Some(blocked) = taken.or_else(|| self.waiting.remove(&ticket)) {
-            freeing.free_rest(blocked.search.cancel());
-            self.activate();
-        }
-    }
-
-    /// Lets the oldest waiting searches take turns while there is room for them.
-    fn activate(&mut self) {
-        while self.active.len() < ACTIVE_MAX
-            && let Some((_, next)) = self.waiting.pop_first()
+        if self.waiting.remove(&ticket).is_none()
+            && let Some(at) = self.active.iter().position(|active| active.waiter.ticket == ticket)
+            && let Some(active) = self.active.remove(at)
         {
-            self.active.push_back(next);
+            freeing.free_rest(active.search.cancel());
         }
     }
 
@@ -173,10 +202,9 @@ impl Searches {
     pub fn run_until(&mut self, end: Instant, clock: &impl Clock, shared: &Shared) -> Option<FoundReply> {
         let mut found = None;
         while found.is_none()
-            && let Some(blocked) = self.active.pop_front()
+            && let Some(active) = self.active.pop_front()
         {
-            found = self.run_one(blocked, end, (clock, shared));
-            self.activate();
+            found = self.run_one(active, end, (clock, shared));
             if clock.now() >= end {
                 break;
             }
@@ -188,39 +216,39 @@ impl Searches {
     /// it has run for its quantum, and then becomes the last one.
     fn run_one(
         &mut self,
-        mut blocked: Blocked,
+        mut active: Active,
         end: Instant,
         (clock, shared): (&impl Clock, &Shared),
     ) -> Option<FoundReply> {
-        if blocked.waiter.over.is_over() {
-            shared.freeing.free_rest(blocked.search.cancel());
+        if active.waiter.over.is_over() {
+            shared.freeing.free_rest(active.search.cancel());
             return None;
         }
         let since = clock.now();
-        let has_ended = blocked.search.run(&mut || clock.now() >= end);
+        let has_ended = active.search.run(&mut || clock.now() >= end);
         let ran = clock.now() - since;
-        blocked.took += ran;
-        blocked.in_row += ran;
+        active.took += ran;
+        active.in_row += ran;
         if has_ended {
-            return reply(blocked, shared);
+            return reply(active, shared);
         }
-        if blocked.in_row < QUANTUM {
-            self.active.push_front(blocked);
+        if active.in_row < QUANTUM {
+            self.active.push_front(active);
         } else {
-            blocked.in_row = Duration::ZERO;
-            self.active.push_back(blocked);
+            active.in_row = Duration::ZERO;
+            self.active.push_back(active);
         }
         None
     }
 }
 
 /// Writes the reply of a search that has ended, unless its client no longer waits.
-fn reply(Blocked { waiter, search, took, .. }: Blocked, shared: &Shared) -> Option<FoundReply> {
+fn reply(Active { waiter, search, took, position, .. }: Active, shared: &Shared) -> Option<FoundReply> {
     if !shared.blocked.end(&waiter) {
         shared.freeing.free_rest(search.cancel());
         return None;
     }
     let mut reply = ByteQueue::new();
     shared.freeing.free_rest(search.write(&mut Reply::new(&mut reply, waiter.protocol)));
-    Some(FoundReply { waiter, reply, took })
+    Some(FoundReply { waiter, reply, took, position })
 }

@@ -487,7 +487,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     /// are checked in the order of Redis: a disk that cannot be written, too few replicas, a write
     /// on a replica, a replica that may not show old data, and loading.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
-        let (server_state, command) = (&self.shared().server_state, &registered.command);
+        let command = &registered.command;
         let permitted = common_flags_of(session, registered);
         let flags = flags_of(session, registered);
         let refusal = match flags.contains(Flags::WRITE) {
@@ -495,15 +495,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             false if command.name == "PING" => self.executor.disk_refusal(),
             false => None,
         };
-        if refusal.is_some() {
-            return refusal;
-        }
-        if server_state.role.is_stale() && !permitted.contains(Flags::STALE) {
-            return Some(STALE_REPLICA);
-        }
-        let is_refused = server_state.is_loading.load(Relaxed) && !permitted.contains(Flags::LOADING)
-            || server_state.role.is_loading_beside() && flags.contains(Flags::NO_ASYNC_LOADING);
-        is_refused.then_some(LOADING)
+        refusal.or_else(|| state_refusal(self.shared(), permitted, flags))
     }
 
     /// Returns true if a busy script prevents this command, as far as this is known before the
@@ -549,6 +541,18 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         freeing.await_ticket(first);
         self.delayed_replies.extract_if(.., |delayed| freeing.is_done(delayed.ticket)).collect()
     }
+}
+
+/// Returns the error for a command while a replica may not show old data, or data is loaded.
+/// `permitted` has the flags of all its parts; `flags` those of any.
+pub(crate) fn state_refusal(shared: &Shared, permitted: Flags, flags: Flags) -> Option<CommandError> {
+    let server_state = &shared.server_state;
+    if server_state.role.is_stale() && !permitted.contains(Flags::STALE) {
+        return Some(STALE_REPLICA);
+    }
+    let is_refused = server_state.is_loading.load(Relaxed) && !permitted.contains(Flags::LOADING)
+        || server_state.role.is_loading_beside() && flags.contains(Flags::NO_ASYNC_LOADING);
+    is_refused.then_some(LOADING)
 }
 
 /// Returns true if the reply confirms the beginning or end of a subscription. It is then a message,

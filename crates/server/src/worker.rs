@@ -272,8 +272,7 @@ impl<'s> Worker<'s> {
         let mailbox = &shared.ports[self.thread].mailbox;
         let mut events = Vec::new();
         loop {
-            let has_searches = !self.engine.executor.searches.is_empty() || !self.found.is_empty();
-            let may_sleep = mailbox.prepare_sleep() && self.run_queue.is_empty() && !has_searches;
+            let may_sleep = mailbox.prepare_sleep() && self.run_queue.is_empty() && !self.has_searches();
             let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
             self.net.set_pace(if self.release.is_empty() { Pace::Prompt } else { Pace::Held });
             let polled = self.net.poll(timeout, &mut events);
@@ -319,6 +318,9 @@ impl<'s> Worker<'s> {
                 shared.engine.blocked.remove_left_behind(&shared.engine.keyspace);
             }
             self.end_waits();
+            if self.engine.executor.searches.has_waiting() {
+                self.begin_searches();
+            }
         }
         self.run_ready(began, &mut pass);
         if pass.is_inside() {
@@ -334,7 +336,7 @@ impl<'s> Worker<'s> {
         self.engine.executor.end_turn();
         drop(pass);
         self.send(began);
-        if !self.engine.executor.searches.is_empty() {
+        if self.engine.executor.searches.has_active() {
             self.run_searches();
         }
     }

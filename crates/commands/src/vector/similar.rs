@@ -111,7 +111,7 @@ struct Options {
     ef: Option<usize>,
     /// The largest distance of an element in the reply, as `1 - score`.
     epsilon: Option<f64>,
-    filter: Option<Expression>,
+    filter: Option<Filter>,
     /// The number of nodes that a search with a filter may inspect (FILTER-EF); `None` if the
     /// client named none.
     filter_effort: Option<usize>,
@@ -176,32 +176,11 @@ impl Options {
             let delta = args.float(at + 1).ok().filter(|&delta| delta > 0.0);
             self.epsilon = Some(delta.ok_or(CommandError::Line("ERR invalid EPSILON"))?);
         } else if args.is(at, "FILTER") {
-            self.filter = Some(Expression::parse(args.get(at + 1))?);
+            self.filter = Some(Filter::parse(args.get(at + 1))?);
         } else {
             return Err(syntax);
         }
         Ok(2)
-    }
-}
-
-/// The expression of a FILTER option. It is parsed once, and again if its search had to return its
-/// memory.
-struct Expression {
-    text: Box<[u8]>,
-    /// `None` after the memory was returned.
-    parsed: Option<Filter>,
-}
-
-impl Expression {
-    fn parse(text: &[u8]) -> Result<Self, CommandError> {
-        let parsed = Filter::parse(text)?;
-        Ok(Self { text: text.into(), parsed: Some(parsed) })
-    }
-
-    /// Returns the parsed expression.
-    fn parsed(&mut self) -> &Filter {
-        let Self { text, parsed } = self;
-        parsed.get_or_insert_with(|| Filter::parse(text).expect("the same text was parsed before"))
     }
 }
 
@@ -222,31 +201,23 @@ struct VectorSearch {
 }
 
 impl VectorSearch {
-    /// Creates a search on a version of a set. It has not begun.
+    /// Creates a search on a version of a set. No list is longer than the set.
     fn new(set: PinnedSet, query: Query, options: Options) -> Self {
-        let search = set.version().index().begin_scan(0);
-        let mut new = Self { set, query, options, search };
-        new.begin();
-        new
-    }
-
-    /// Begins the search, also again. No list is longer than the set.
-    fn begin(&mut self) {
-        let (set, options) = (self.set.version(), &self.options);
-        let index = set.index();
-        let count = options.count.min(set.len());
-        self.search = if options.exact {
+        let (index, len) = (set.version().index(), set.version().len());
+        let count = options.count.min(len);
+        let search = if options.exact {
             index.begin_scan(count)
         } else {
             let default = || count.saturating_mul(FILTER_EFFORT_PER_ELEMENT);
             let effort = options.filter_effort.unwrap_or_else(default);
             let limits = Limits {
                 count,
-                ef: options.ef.unwrap_or(EF_DEFAULT).max(count).min(set.len()),
+                ef: options.ef.unwrap_or(EF_DEFAULT).max(count).min(len),
                 effort_max: options.filter.is_some().then_some(effort),
             };
-            index.begin_search(&self.query, limits)
+            index.begin_search(&query, limits)
         };
+        Self { set, query, options, search }
     }
 
     /// Writes the reply. The search has ended.
@@ -261,18 +232,11 @@ impl VectorSearch {
 }
 
 impl Search for VectorSearch {
-    fn restart(&mut self) {
-        if let Some(filter) = &mut self.options.filter {
-            filter.parsed = None;
-        }
-        self.begin();
-    }
-
     /// Runs the search. A step evaluates the filter at least once, so it takes longer with a long
     /// expression or long attributes.
     fn run(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool {
         let index = self.set.version().index();
-        let filter = self.options.filter.as_mut().map(Expression::parsed);
+        let filter = self.options.filter.as_ref();
         let step_len_bytes = match filter {
             None => STEP_LEN_BYTES,
             Some(filter) if filter.len() <= SHORT_FILTER_LEN_MAX => FILTER_STEP_LEN_BYTES,

@@ -16,7 +16,7 @@ use engine::expire::ActiveExpiry;
 use engine::owned_args::OwnedArgs;
 use engine::run::Executor;
 use engine::scripting::ScriptEngine;
-use engine::searches::Searches;
+use engine::searches::{FoundReply, Searches};
 use engine::session::{Flow, Session};
 use engine::settings::Settings;
 use engine::shared::{Shared, Start};
@@ -78,7 +78,8 @@ impl<'s> Thread<'s> {
 
     /// Returns true if no search is left.
     pub fn has_no_searches(&self) -> bool {
-        self.engine.executor.searches.is_empty()
+        let searches = &self.engine.executor.searches;
+        !searches.has_active() && !searches.has_waiting()
     }
 
     /// Cancels the search of the client whose wait has the number `ticket`.
@@ -86,23 +87,31 @@ impl<'s> Thread<'s> {
         self.engine.executor.searches.cancel(ticket, &self.shared.freeing);
     }
 
-    /// Runs the slice after a turn. Returns the replies of the searches that have ended, each with
-    /// the number of its client.
+    /// Runs a turn without requests, and the slice after it. Returns the replies of the searches that
+    /// have ended, each with the number of its client.
     pub fn run_slice(&mut self) -> Vec<(usize, String)> {
+        let pass = self.shared.gate.shared_unless_busy(self.index);
+        self.engine.begin(self.clock.now());
+        self.engine.note_standing(&pass);
+        let mut replies = self.engine.begin_searches();
+        self.engine.executor.end_turn();
+        drop(pass);
         let searches = &mut self.engine.executor.searches;
         let end = Searches::begin_slice(&self.clock);
-        let mut replies = Vec::new();
         while let Some(found) = searches.run_until(end, &self.clock, self.shared) {
-            let client = found.waiter.conn.index();
-            let session = &mut self.sessions[client];
-            self.shared.blocked.unblock(&self.shared.keyspace, &session.info);
-            session.flow = Flow::Running;
-            replies.push((client, text(&found.reply)));
+            replies.push(found);
             if self.clock.now() >= end {
                 break;
             }
         }
-        replies
+        let mut resume = |found: FoundReply| {
+            let client = found.waiter.conn.index();
+            let session = &mut self.sessions[client];
+            self.shared.blocked.unblock(&self.shared.keyspace, &session.info);
+            session.flow = Flow::Running;
+            (client, text(&found.reply))
+        };
+        replies.into_iter().map(&mut resume).collect()
     }
 
     /// Connects a new client to this thread. Returns its number.

@@ -14,8 +14,8 @@ use crate::driver::{Thread, shared};
 
 /// The time that a reading of the clock takes. The clock is read after each step of a search.
 const READING: Duration = Duration::from_micros(20);
-/// The time that a slice takes at most with the readings at its ends.
-const SLICE_MAX: Duration = Duration::from_micros(600);
+/// The time that a slice takes at most, with the readings at its ends and that of its turn.
+const SLICE_MAX: Duration = Duration::from_micros(620);
 /// The number of elements of the set. A search takes some dozens of steps.
 const ELEMENTS: usize = 400;
 /// A search that compares all elements, and evaluates an expression for each.
@@ -96,16 +96,78 @@ fn a_search_answers_from_the_version_with_which_it_began() {
     }
 }
 
+/// Lets `count` clients search. All of them are then blocked.
+fn search_by_many(thread: &mut Thread<'_>, count: usize) -> Vec<usize> {
+    let clients: Vec<usize> = (0..count).map(|_| thread.connect()).collect();
+    for client in &clients {
+        assert_eq!(thread.run(*client, SEARCH).0, "");
+    }
+    clients
+}
+
+#[test]
+fn a_search_that_has_waited_looks_its_key_up_when_it_begins() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    let writer = thread.connect();
+    let cases: [(&[&str], &str); 6] = [
+        (&["DEL v"], "*0|"),
+        (&["PEXPIRE v 1"], "*0|"),
+        (&["SET v other"], "-WRONGTYPE"),
+        (&["VREM v e7"], "*399|"),
+        (&["DEL v", "VADD v VALUES 3 1 1 1 other"], "-ERR Vector dimension mismatch"),
+        (&["RENAME v w", "VADD v VALUES 2 1 1 other SETATTR {\"a\":1}"], "*1|$5|other|"),
+    ];
+    for (changes, expected) in cases {
+        thread.run(writer, "DEL v w");
+        fill(&mut thread, &clock);
+        let looked_up =
+            || shared.threads.sum(|stats| &stats.hits) + shared.threads.sum(|stats| &stats.misses);
+        let before = looked_up();
+        let clients = search_by_many(&mut thread, 40);
+        assert_eq!(looked_up() - before, clients.len() as u64);
+        for change in changes {
+            assert!(!thread.run(writer, change).0.starts_with('-'), "{change}");
+        }
+        clock.advance(Duration::from_millis(2));
+        let before = looked_up();
+        let replies = run_all(&mut thread, &clock);
+        assert_eq!(looked_up(), before);
+        let (active, waited) = replies.split_at(16);
+        assert_eq!((active.len(), waited.len()), (16, clients.len() - 16));
+        assert!(active.iter().all(|(_, reply)| reply.starts_with("*400|")), "{changes:?}");
+        assert!(waited.iter().all(|(_, reply)| reply.starts_with(expected)), "{changes:?} {:?}", waited[0]);
+        assert_eq!(blocked_clients(&shared), 0);
+    }
+}
+
+#[test]
+fn searches_that_wait_keep_no_versions() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    let writer = thread.connect();
+    let mut search_and_change = |count| {
+        let before_bytes = structures::alloc::thread_memory_bytes();
+        for _ in 0..count {
+            search_by_many(&mut thread, 1);
+            assert_eq!(thread.run(writer, "VREM v e7").0, ":1|");
+            assert_eq!(thread.run(writer, "VADD v VALUES 2 7 1 e7 EF 4").0, ":1|");
+        }
+        structures::alloc::thread_memory_bytes() - before_bytes
+    };
+    let active_bytes = search_and_change(16);
+    let waiting_bytes = search_and_change(16 * 20);
+    assert!(waiting_bytes < active_bytes * 2, "{active_bytes} {waiting_bytes}");
+}
+
 #[test]
 fn a_search_ends_with_its_client() {
     let (shared, clock) = shared(1, Settings::default());
     let mut thread = Thread::new(&shared, &clock, 0).with_slices();
     fill(&mut thread, &clock);
     // More than take turns at once.
-    let clients: Vec<usize> = (0..40).map(|_| thread.connect()).collect();
-    for client in &clients {
-        assert_eq!(thread.run(*client, SEARCH).0, "");
-    }
+    let clients = search_by_many(&mut thread, 40);
     for client in &clients[1..] {
         shared.blocked.end_of(&thread.session(*client).info);
     }
@@ -120,10 +182,7 @@ fn a_cancelled_search_gives_up_its_version_at_once_and_lets_the_next_one_begin()
     let (shared, clock) = shared(1, Settings::default());
     let mut thread = Thread::new(&shared, &clock, 0).with_slices();
     fill(&mut thread, &clock);
-    let clients: Vec<usize> = (0..40).map(|_| thread.connect()).collect();
-    for client in &clients {
-        assert_eq!(thread.run(*client, SEARCH).0, "");
-    }
+    let clients = search_by_many(&mut thread, 40);
     // From the last one, which has not begun, to the second one, which has.
     for client in clients[1..].iter().rev() {
         let waiter = shared.blocked.of(&thread.session(*client).info).expect("it is blocked");

@@ -56,8 +56,6 @@ impl Search for Stray {
         panic!("the command has failed")
     }
 
-    fn restart(&mut self) {}
-
     fn write(self: Box<Self>, _: &mut Reply<'_>) -> Option<Leftover> {
         None
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use engine::run::Executor;
 use engine::searches::{FoundReply, Searches};
 use engine::session::{Flow, ReplyMode};
 use engine::threads::{Inbound, Killed};
@@ -189,16 +190,35 @@ impl Worker<'_> {
         }
     }
 
+    /// Returns true if the next turn has to run searches, or to send their replies. Outside the gate,
+    /// waiting searches cannot begin.
+    pub(super) fn has_searches(&self) -> bool {
+        let Executor { searches, is_inside, .. } = &self.engine.executor;
+        searches.has_active() || !self.found.is_empty() || (*is_inside && searches.has_waiting())
+    }
+
+    /// Begins searches that have waited, inside the gate.
+    #[cold]
+    pub(super) fn begin_searches(&mut self) {
+        self.cancel_searches();
+        self.found.append(&mut self.engine.begin_searches());
+    }
+
+    /// Cancels the searches of closed clients.
+    fn cancel_searches(&mut self) {
+        for ticket in self.cancelled_searches.drain(..) {
+            self.engine.executor.searches.cancel(ticket, &self.shared.engine.freeing);
+        }
+    }
+
     /// Runs a slice of this thread's searches, outside the gate. The replies of searches that have
     /// ended are sent by the next turn: only a turn holds back output that shows changes which the
     /// change log has not released.
     #[cold]
     pub(super) fn run_searches(&mut self) {
         let since = Instant::now();
+        self.cancel_searches();
         let executor = &mut self.engine.executor;
-        for ticket in self.cancelled_searches.drain(..) {
-            executor.searches.cancel(ticket, &self.shared.engine.freeing);
-        }
         let end = Searches::begin_slice(&SystemClock);
         while let Some(found) = executor.searches.run_until(end, &SystemClock, &self.shared.engine) {
             self.found.push(found);
@@ -213,8 +233,11 @@ impl Worker<'_> {
     /// requests, a client that does not read its replies has to wait.
     #[cold]
     pub(super) fn send_found(&mut self) {
-        for FoundReply { waiter, reply, took } in std::mem::take(&mut self.found) {
+        for FoundReply { waiter, reply, took, position } in std::mem::take(&mut self.found) {
             let conn = waiter.conn;
+            if let Some(session) = self.session(conn) {
+                session.saw(position);
+            }
             self.end_wait(conn, took, 0, |_, out: &mut ByteQueue| out.append(reply));
             let unsent_bytes = self.net.split().1.len_bytes(conn);
             let Some(session) = self.session(conn) else { continue };

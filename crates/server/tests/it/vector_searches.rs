@@ -133,6 +133,31 @@ fn searches_end_with_their_clients() {
 }
 
 #[test]
+fn a_search_that_has_waited_sees_the_present_key_and_rights() {
+    with_set(|server, mut admin| {
+        admin.command(&["ACL", "SETUSER", "other", "on", "nopass", "~*", "+@all"]);
+        let mut clients: Vec<Client> = (0..20).map(|_| connect(server)).collect();
+        let last = clients.len() - 1;
+        clients[last].command(&["AUTH", "other", "any"]);
+        for (at, client) in clients.iter_mut().enumerate() {
+            send(client, &search(FIELDS_MANY, &[]));
+            await_blocked(&mut admin, at + 1);
+        }
+        assert_eq!(admin.command(&["DEL", "v"]), Value::Integer(1));
+        admin.command(&["ACL", "SETUSER", "other", "resetkeys"]);
+        // The first ones have begun, and read the set that was removed.
+        assert!(are_blocked(&mut admin, clients.len()));
+        clients.drain(..16);
+        let refused = clients.pop().expect("it waits").read().expect("a reply");
+        assert!(matches!(&refused, Value::Error(text) if text.starts_with(b"NOPERM")), "{refused:?}");
+        for mut client in clients {
+            assert_eq!(client.read().expect("a reply"), Value::Array(Vec::new()));
+        }
+        await_blocked(&mut admin, 0);
+    });
+}
+
+#[test]
 fn the_reply_of_a_search_waits_for_the_log_like_other_replies() {
     with_set(|server, mut admin| {
         assert_eq!(admin.command(&["CONFIG", "SET", "appendonly", "yes"]), Value::Simple(b"OK".to_vec()));
