@@ -10,14 +10,11 @@ use resp::Reply;
 
 /// A search on a version of a value.
 pub trait Search: Send {
-    /// Runs the search until `pauses` returns true. It is called after each step of some dozens of
-    /// microseconds. Returns true if the search has ended.
-    fn run(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool;
+    /// Continues the search, and then its reply, until `pauses` returns true. `pauses` is called after
+    /// each step of some dozens of microseconds. Returns true if the reply is complete.
+    fn run(&mut self, reply: &mut Reply<'_>, pauses: &mut dyn FnMut() -> bool) -> bool;
 
-    /// Writes the reply. The search has ended. Returns the parts that only its
-    /// version of the value had; `None` if there are none.
-    fn write(self: Box<Self>, reply: &mut Reply<'_>) -> Option<Leftover>;
-
-    /// Gives up the search. Returns parts as [`Search::write`] does.
-    fn cancel(self: Box<Self>) -> Option<Leftover>;
+    /// Ends the search, also before its reply is complete. Returns the parts that only its version of
+    /// the value had; `None` if there are none.
+    fn end(self: Box<Self>) -> Option<Leftover>;
 }

@@ -34,9 +34,11 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             false => MayPause::No,
         };
         let Shared { blocked, freeing, .. } = self.shared();
-        let (took, has_ended) = self.searches.run_first(&mut *search, &self.clock, may_pause);
+        let before = out.len_bytes();
+        let reply = &mut Reply::new(out, session.protocol());
+        let (took, has_ended) = self.searches.run_first((&mut *search, reply), &self.clock, may_pause);
         if has_ended {
-            freeing.free_rest(search.write(&mut Reply::new(out, session.protocol())));
+            freeing.free_rest(search.end());
             return;
         }
         let wait = KeylessWait {
@@ -45,14 +47,15 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             deadline_ms: None,
             awaited_position: 0,
         };
+        let written = out.split_off(before);
         blocked.block_without_keys(session, &request.args, wait);
         match blocked.of(&session.info) {
             Some(waiter) => {
-                if let Some(search) = self.searches.add(waiter, search, took) {
-                    freeing.free_rest(search.cancel());
+                if let Some(search) = self.searches.add(WaitingSearch { waiter, took }, search, written) {
+                    freeing.free_rest(search.end());
                 }
             }
-            None => freeing.free_rest(search.cancel()),
+            None => freeing.free_rest(search.end()),
         }
     }
 

@@ -46,6 +46,8 @@ const ACTIVE_MAX: usize = 16;
 struct Active {
     waiter: Arc<BlockedClient>,
     search: Box<dyn Search>,
+    /// The part of the reply that is written.
+    reply: ByteQueue,
     /// The time for which the search has run.
     took: Duration,
     /// The time for which it has run since another search did.
@@ -121,10 +123,10 @@ impl Searches {
     }
 
     /// Runs the first slice of a search: for the time that the new searches of this turn have left,
-    /// if it `may_pause`. Returns the time for which it ran, and true if it has ended.
+    /// if it `may_pause`. Returns the time for which it ran, and true if the reply is complete.
     pub(crate) fn run_first(
         &mut self,
-        search: &mut dyn Search,
+        (search, reply): (&mut dyn Search, &mut Reply<'_>),
         clock: &impl Clock,
         may_pause: MayPause,
     ) -> (Duration, bool) {
@@ -132,7 +134,8 @@ impl Searches {
             return (Duration::ZERO, false);
         }
         let since = clock.now();
-        let has_ended = search.run(&mut || may_pause == MayPause::Yes && clock.now() - since >= self.left);
+        let pauses = &mut || may_pause == MayPause::Yes && clock.now() - since >= self.left;
+        let has_ended = search.run(reply, pauses);
         let took = clock.now() - since;
         self.left = self.left.saturating_sub(took);
         (took, has_ended)
@@ -150,19 +153,21 @@ impl Searches {
         !self.waiting.is_empty()
     }
 
-    /// Adds a search that has run for `took`, and whose client was blocked. If too many searches are
-    /// active, it waits, and its work is returned to be cancelled.
+    /// Adds a search that has run for a while and has written a part of its reply, and whose client
+    /// was blocked. If too many searches are active, it waits, and its work is returned to be ended.
     pub(crate) fn add(
         &mut self,
-        waiter: Arc<BlockedClient>,
+        waiting: WaitingSearch,
         search: Box<dyn Search>,
-        took: Duration,
+        reply: ByteQueue,
     ) -> Option<Box<dyn Search>> {
         if self.active.len() < ACTIVE_MAX {
-            self.begin(WaitingSearch { waiter, took }, search, 0);
+            let WaitingSearch { waiter, took } = waiting;
+            let in_row = Duration::ZERO;
+            self.active.push_back(Active { waiter, search, reply, took, in_row, position: 0 });
             return None;
         }
-        self.waiting.insert(waiter.ticket, WaitingSearch { waiter, took });
+        self.waiting.insert(waiting.waiter.ticket, waiting);
         Some(search)
     }
 
@@ -175,7 +180,8 @@ impl Searches {
     /// Adds `search` to the active ones. `position` is that of [`FoundReply`].
     pub(crate) fn begin(&mut self, waiting: WaitingSearch, search: Box<dyn Search>, position: u64) {
         let WaitingSearch { waiter, took } = waiting;
-        self.active.push_back(Active { waiter, search, took, in_row: Duration::ZERO, position });
+        let (reply, in_row) = (ByteQueue::new(), Duration::ZERO);
+        self.active.push_back(Active { waiter, search, reply, took, in_row, position });
     }
 
     /// Ends the search of the client whose wait has the number `ticket`, and frees its version of the
@@ -186,7 +192,7 @@ impl Searches {
             && let Some(at) = self.active.iter().position(|active| active.waiter.ticket == ticket)
             && let Some(active) = self.active.remove(at)
         {
-            freeing.free_rest(active.search.cancel());
+            freeing.free_rest(active.search.end());
         }
     }
 
@@ -221,16 +227,19 @@ impl Searches {
         (clock, shared): (&impl Clock, &Shared),
     ) -> Option<FoundReply> {
         if active.waiter.over.is_over() {
-            shared.freeing.free_rest(active.search.cancel());
+            shared.freeing.free_rest(active.search.end());
             return None;
         }
         let since = clock.now();
-        let has_ended = active.search.run(&mut || clock.now() >= end);
+        let has_ended = {
+            let reply = &mut Reply::new(&mut active.reply, active.waiter.protocol);
+            active.search.run(reply, &mut || clock.now() >= end)
+        };
         let ran = clock.now() - since;
         active.took += ran;
         active.in_row += ran;
         if has_ended {
-            return reply(active, shared);
+            return found(active, shared);
         }
         if active.in_row < QUANTUM {
             self.active.push_front(active);
@@ -242,13 +251,12 @@ impl Searches {
     }
 }
 
-/// Writes the reply of a search that has ended, unless its client no longer waits.
-fn reply(Active { waiter, search, took, position, .. }: Active, shared: &Shared) -> Option<FoundReply> {
-    if !shared.blocked.end(&waiter) {
-        shared.freeing.free_rest(search.cancel());
-        return None;
-    }
-    let mut reply = ByteQueue::new();
-    shared.freeing.free_rest(search.write(&mut Reply::new(&mut reply, waiter.protocol)));
-    Some(FoundReply { waiter, reply, took, position })
+/// Returns the complete reply of a search, unless its client no longer waits. Frees its version of
+/// the value.
+fn found(
+    Active { waiter, search, reply, took, position, .. }: Active,
+    shared: &Shared,
+) -> Option<FoundReply> {
+    shared.freeing.free_rest(search.end());
+    shared.blocked.end(&waiter).then_some(FoundReply { waiter, reply, took, position })
 }

@@ -7,7 +7,7 @@
 
 use keyspace::{Leftover, PinnedSet, VectorSet};
 use resp::{Protocol, Reply};
-use structures::vector::{Limits, PausableSearch, Query, Slot};
+use structures::vector::{Limits, PausableSearch, Query, Slot, VectorIndex};
 
 use super::filter::Filter;
 use super::input::{INVALID_VECTOR, InputVector, wrong_dimension, wrong_input_dimension};
@@ -75,8 +75,7 @@ fn vsim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if is_left_to_engine {
         ctx.effects.search = Some(Box::new(search));
     } else {
-        search.run(&mut || false);
-        search.reply(&mut ctx.reply);
+        search.run(&mut ctx.reply, &mut || false);
     }
     Ok(())
 }
@@ -188,6 +187,10 @@ impl Options {
 const STEP_LEN_BYTES: usize = 256 << 10;
 /// The same for a search that evaluates a filter: eight evaluations.
 const FILTER_STEP_LEN_BYTES: usize = 8 << 10;
+/// The bytes of names and attributes that are written to the reply in a step.
+const REPLY_STEP_LEN_BYTES: usize = 32 << 10;
+/// The work of writing an element besides its name and attributes, in bytes.
+const ELEMENT_LEN_BYTES: usize = 128;
 /// The number of operands and operators above which each evaluation of a filter is a step.
 const SHORT_FILTER_LEN_MAX: usize = 16;
 
@@ -198,6 +201,16 @@ struct VectorSearch {
     query: Query,
     options: Options,
     search: PausableSearch,
+    /// The state of the reply; `None` until the search has ended.
+    reply: Option<ReplyState>,
+}
+
+/// A reply that is being written.
+struct ReplyState {
+    /// The number of elements in the reply.
+    len: usize,
+    /// The number of elements that are written.
+    written: usize,
 }
 
 impl VectorSearch {
@@ -217,24 +230,12 @@ impl VectorSearch {
             };
             index.begin_search(&query, limits)
         };
-        Self { set, query, options, search }
+        Self { set, query, options, search, reply: None }
     }
 
-    /// Writes the reply. The search has ended.
-    fn reply(&mut self, reply: &mut Reply<'_>) {
-        let none = self.set.version().index().begin_scan(0);
-        let mut found = std::mem::replace(&mut self.search, none).into_found();
-        if let Some(epsilon) = self.options.epsilon {
-            found.retain(|(_, score)| 1.0 - score <= epsilon);
-        }
-        self.options.reply(reply, self.set.version(), found);
-    }
-}
-
-impl Search for VectorSearch {
-    /// Runs the search. A step evaluates the filter at least once, so it takes longer with a long
-    /// expression or long attributes.
-    fn run(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool {
+    /// Continues the search. Returns true if it has ended. A step evaluates the filter at least once,
+    /// so it takes longer with a long expression or long attributes.
+    fn find(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool {
         let index = self.set.version().index();
         let filter = self.options.filter.as_ref();
         let step_len_bytes = match filter {
@@ -254,39 +255,87 @@ impl Search for VectorSearch {
         true
     }
 
-    fn write(mut self: Box<Self>, reply: &mut Reply<'_>) -> Option<Leftover> {
-        self.reply(reply);
-        self.set.release()
+    /// Begins the reply. The search has ended.
+    fn begin_reply(&self, reply: &mut Reply<'_>) -> ReplyState {
+        let epsilon = self.options.epsilon;
+        let len = self.search.found_len(|score| epsilon.is_none_or(|epsilon| 1.0 - score <= epsilon));
+        self.options.write_len(reply, len);
+        ReplyState { len, written: 0 }
     }
 
-    fn cancel(self: Box<Self>) -> Option<Leftover> {
+    /// Continues the reply. Returns true if it is complete.
+    fn write_on(
+        &self,
+        state: &mut ReplyState,
+        reply: &mut Reply<'_>,
+        pauses: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        let index = self.set.version().index();
+        let mut step_len_bytes = 0;
+        for found in self.search.found_at(state.written..state.len) {
+            if step_len_bytes >= REPLY_STEP_LEN_BYTES {
+                step_len_bytes = 0;
+                if pauses() {
+                    return false;
+                }
+            }
+            step_len_bytes += self.options.write_element(reply, index, found) + ELEMENT_LEN_BYTES;
+            state.written += 1;
+        }
+        true
+    }
+}
+
+impl Search for VectorSearch {
+    fn run(&mut self, reply: &mut Reply<'_>, pauses: &mut dyn FnMut() -> bool) -> bool {
+        let mut state = match self.reply.take() {
+            Some(state) => state,
+            None if self.find(pauses) => self.begin_reply(reply),
+            None => return false,
+        };
+        let is_complete = self.write_on(&mut state, reply, pauses);
+        self.reply = Some(state);
+        is_complete
+    }
+
+    fn end(self: Box<Self>) -> Option<Leftover> {
         self.set.release()
     }
 }
 
 impl Options {
-    fn reply(&self, reply: &mut Reply<'_>, set: &VectorSet, found: Vec<(Slot, f64)>) {
-        let index = set.index();
-        let is_nested = self.with_scores && self.with_attributes && reply.protocol() == Protocol::Resp3;
+    /// Returns true if each element has an array of its score and attributes.
+    fn is_nested(&self, protocol: Protocol) -> bool {
+        self.with_scores && self.with_attributes && protocol == Protocol::Resp3
+    }
+
+    /// Writes the number of elements of the reply.
+    fn write_len(&self, reply: &mut Reply<'_>, len: usize) {
         match (self.with_scores, self.with_attributes) {
-            (false, false) => reply.array(found.len()),
-            (true, true) if !is_nested => reply.array(3 * found.len()),
-            _ => reply.map(found.len()),
+            (false, false) => reply.array(len),
+            (true, true) if !self.is_nested(reply.protocol()) => reply.array(3 * len),
+            _ => reply.map(len),
         }
-        for (slot, score) in found {
-            reply.bulk(index.name(slot));
-            if is_nested {
-                reply.array(2);
-            }
-            if self.with_scores {
-                reply.double(score);
-            }
-            if self.with_attributes {
-                match index.attributes(slot) {
-                    Some(attributes) => reply.bulk(attributes),
-                    None => reply.null(),
-                }
-            }
+    }
+
+    /// Writes an element of the reply. Returns the bytes of its name and attributes.
+    fn write_element(&self, reply: &mut Reply<'_>, index: &VectorIndex, (slot, score): (Slot, f64)) -> usize {
+        let name = index.name(slot);
+        reply.bulk(name);
+        if self.is_nested(reply.protocol()) {
+            reply.array(2);
         }
+        if self.with_scores {
+            reply.double(score);
+        }
+        if !self.with_attributes {
+            return name.len();
+        }
+        let attributes = index.attributes(slot);
+        match attributes {
+            Some(attributes) => reply.bulk(attributes),
+            None => reply.null(),
+        }
+        name.len() + attributes.map_or(0, <[u8]>::len)
     }
 }

@@ -248,3 +248,20 @@ fn the_memory_of_an_evicted_set_counts_as_free_while_a_search_reads_it() {
     assert!(keyspace::vector::pinned_len_bytes() < SET_LEN_BYTES as u64 / 2);
     assert!(structures::alloc::used_memory_bytes() < used_bytes - SET_LEN_BYTES / 2);
 }
+
+#[test]
+fn a_long_reply_is_written_in_slices() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    let client = thread.connect();
+    for number in 0..ELEMENTS {
+        thread.run(client, &format!("VSETATTR v e{number} {}", "x".repeat(8 << 10)));
+    }
+    // The comparisons take one step.
+    let search = "VSIM v VALUES 2 1 1 TRUTH COUNT 400 WITHSCORES WITHATTRIBS";
+    let expected = thread.run(client, &format!("{search} NOTHREAD")).0;
+    assert_eq!(thread.run(client, search).0, "");
+    assert_eq!(thread.run_slice(), []);
+    assert_eq!(run_all(&mut thread, &clock), [(client, expected)]);
+}

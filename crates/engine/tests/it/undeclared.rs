@@ -52,15 +52,11 @@ fn search(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 struct Stray;
 
 impl Search for Stray {
-    fn run(&mut self, _: &mut dyn FnMut() -> bool) -> bool {
+    fn run(&mut self, _: &mut Reply<'_>, _: &mut dyn FnMut() -> bool) -> bool {
         panic!("the command has failed")
     }
 
-    fn write(self: Box<Self>, _: &mut Reply<'_>) -> Option<Leftover> {
-        None
-    }
-
-    fn cancel(self: Box<Self>) -> Option<Leftover> {
+    fn end(self: Box<Self>) -> Option<Leftover> {
         None
     }
 }

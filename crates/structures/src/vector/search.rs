@@ -13,6 +13,7 @@ use crate::prefetch::prefetch_read;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// The number of links whose rows are fetched at once.
 const FETCH_MAX: usize = 32;
@@ -159,10 +160,30 @@ enum State {
 impl PausableSearch {
     /// Returns the found elements with their similarities, best first. The search has ended.
     pub fn into_found(self) -> Vec<(Slot, f64)> {
-        let State::Sorted(found) = self.state else { panic!("the caller has run the search to its end") };
-        let best = found.into_iter().take(self.count);
-        best.map(|near| (Slot(near.slot()), form::similarity(near.distance()))).collect()
+        self.found().iter().map(element).collect()
     }
+
+    /// Returns the number of the first found elements whose similarity `is_wanted`. It must be wanted
+    /// if a smaller one is. The search has ended. O(log n).
+    pub fn found_len(&self, is_wanted: impl Fn(f64) -> bool) -> usize {
+        self.found().partition_point(|near| is_wanted(element(near).1))
+    }
+
+    /// Returns some of the found elements with their similarities, the best one being at index 0. The
+    /// search has ended.
+    pub fn found_at(&self, range: Range<usize>) -> impl Iterator<Item = (Slot, f64)> {
+        self.found()[range].iter().map(element)
+    }
+
+    fn found(&self) -> &[Near] {
+        let State::Sorted(found) = &self.state else { panic!("the caller has run the search to its end") };
+        &found[..found.len().min(self.count)]
+    }
+}
+
+/// Returns the element of a node, with its similarity.
+fn element(near: &Near) -> (Slot, f64) {
+    (Slot(near.slot()), form::similarity(near.distance()))
 }
 
 impl State {

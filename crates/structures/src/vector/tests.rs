@@ -421,6 +421,11 @@ fn a_search_in_steps_finds_the_same_and_each_step_is_short() {
                 }
                 calls_max = calls_max.max(calls / steps);
                 assert!(calls_max <= FEW && (steps > 10 || count == 0), "{calls_max} {steps}");
+                for (at, (_, least)) in expected.iter().enumerate().step_by(97) {
+                    let len = search.found_len(|similarity| similarity >= *least);
+                    assert!(len > at && search.found_at(at..len).eq(expected[at..len].iter().copied()));
+                    assert!(expected.get(len).is_none_or(|(_, similarity)| similarity < least));
+                }
                 assert_eq!(search.into_found(), expected);
             }
         }
