@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aof;
+pub mod backup;
 pub mod commands;
 pub mod dump;
 pub mod folder;
