@@ -16,8 +16,7 @@
 pub const COMMANDS: &[&str] = &[
     "_ft.config", "_ft.config|get", "_ft.config|help", "_ft.config|set", "_ft.debug", "acl|delrole",
     "acl|getrole", "acl|roles", "acl|setrole",
-    "backup", "backup|abort", "backup|cleanup", "backup|help", "backup|list",
-    "backup|seal", "backup|start", "backup|status", "bf.add", "bf.card", "bf.debug", "bf.exists", "bf.info",
+    "bf.add", "bf.card", "bf.debug", "bf.exists", "bf.info",
     "bf.insert", "bf.load", "bf.loadchunk", "bf.madd", "bf.mexists", "bf.reserve", "bf.scandump", "cf.add",
     "cf.addnx", "cf.compact", "cf.count", "cf.debug", "cf.del", "cf.exists", "cf.info", "cf.insert",
     "cf.insertnx", "cf.loadchunk", "cf.mexists", "cf.reserve", "cf.scandump", "clusterscan",

@@ -119,6 +119,7 @@ impl Housekeeper {
         }
         self.sample_rates(shared);
         crate::persistence::save_if_due(shared);
+        crate::persistence::backup::work_if_due(shared);
         crate::persistence::aof::rewrite_if_due(shared);
         crate::persistence::aof::follow_rewrites(shared);
         shared.engine.hot_keys.windows.turn(Instant::now());

@@ -22,6 +22,7 @@ const LEFT_OUT: &[&str] = &[
     "MIGRATE",
     "REPLICAOF",
     "SLAVEOF",
+    "BACKUP",
     "SAVE",
     "BGSAVE",
     "BGREWRITEAOF",

@@ -10,6 +10,7 @@ use crate::context::Runner;
 use crate::context::{Handlers, ServerCtx, ServerHandler};
 
 pub mod acl;
+pub mod backup;
 pub mod big_keys;
 pub mod client;
 pub mod cluster;
@@ -38,6 +39,7 @@ pub mod wait;
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     [
         acl::COMMANDS,
+        backup::COMMANDS,
         big_keys::COMMANDS,
         client::COMMANDS,
         cluster::COMMANDS,

@@ -278,6 +278,16 @@ pub fn plain_appenddirname(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
+/// Checks that `name` is the name of a folder without a path, and returns it unchanged.
+pub fn plain_backupdirname(name: &[u8]) -> Result<Vec<u8>, Refusal> {
+    match name {
+        b"" => Err("backupdirname can't be empty".into()),
+        b"." | b".." => Err("backupdirname can't be a path, just a dirname".into()),
+        name if name.contains(&b'/') => Err("backupdirname can't be a path, just a dirname".into()),
+        name => Ok(name.to_vec()),
+    }
+}
+
 /// Checks that `name` is the name of a host, and returns it unchanged.
 pub fn host_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     if name.len() >= 256 {

@@ -202,6 +202,8 @@ fn append_only_figures(shared: &Shared, figures: &append_only::Figures, fields: 
     let has_failed = shared.engine.server_state.log_failed.load(Relaxed);
     fields.add("aof_last_write_status", status(!has_failed));
     fields.add("aof_last_cow_size", shared.engine.keyspace.snapshot().handed_over_len_bytes_peak());
+    let backup = shared.persistence.backup.figures().state;
+    fields.add("backup_in_progress", u8::from(backup.is_in_progress()));
 }
 
 /// Writes the fields of the Persistence section about the files of an active append-only file.

@@ -921,6 +921,7 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "aof_rewrites",
             "aof_rewrites_consecutive_failures",
             "aof_last_cow_size",
+            "backup_in_progress",
         ],
     ),
     (

@@ -29,7 +29,8 @@ use super::aof;
 use super::hidden_data::HiddenData;
 use super::loading::{Duplicates, Expired, LoadMode, load_options, load_snapshot};
 use super::primary_snapshot::{
-    Incoming, Metered, NotReplaced, Replaced, Takeover, alone_without_walks, check_idle, note_stream_db,
+    Incoming, Metered, NotReplaced, REPLACED, Replaced, Takeover, alone_without_walks, check_idle,
+    note_stream_db,
 };
 use crate::append_only::Active;
 use crate::context::unix_ms;
@@ -134,6 +135,7 @@ fn exchange(shared: &Shared, alone: &Exclusive, outbox: &Outbox, hidden: &Hidden
     tracing::info!("MASTER <-> REPLICA sync: Swapping active DB with loaded DB");
     let engine = &shared.engine;
     let active = aof::suspend(shared, alone, outbox);
+    shared.persistence.backup.fail(REPLACED);
     engine.mark_all_watchers(alone);
     engine.invalidate_all_caches(alone, outbox);
     hidden.exchange(shared, alone);

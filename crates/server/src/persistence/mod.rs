@@ -32,6 +32,7 @@ use crate::shared::Shared;
 use crate::snapshots::{BeginResult, Current, DataFolder, SaveInitiator, folder_path, save_rules};
 
 pub mod aof;
+pub mod backup;
 mod file_times;
 pub mod full_sync;
 pub mod hidden_data;
@@ -136,6 +137,7 @@ pub(crate) fn fix(
         SaveInitiator::Background
             | SaveInitiator::AfterFlush
             | SaveInitiator::Replicas
+            | SaveInitiator::Backup
             | SaveInitiator::Foreground { way: Way::Gate }
     ) && rewrites.rewrite.is_some()
     {
@@ -153,7 +155,7 @@ pub(crate) fn fix(
     let save = Save::begin(&shared.engine, alone, options, functions)?;
     let (since, changes) = (Instant::now(), changes(shared));
     state.current = Some(Current { save: Arc::clone(&save), since, changes, initiator });
-    if initiator.is_background() && initiator != SaveInitiator::Replicas {
+    if initiator.writes_snapshot() {
         state.record.begun(unix_ms() / 1000);
     }
     Some(save)
@@ -235,8 +237,8 @@ pub enum SavePlace {
 }
 
 /// Writes a snapshot file on this thread. With [`Way::Gate`], the caller is outside the gate that
-/// guards the keyspace, and the function first waits for a rewrite in progress. Another save in
-/// progress is an error.
+/// guards the keyspace, and the function first waits for a rewrite or the snapshot of a backup in
+/// progress. Another save in progress is an error.
 ///
 /// # Errors
 /// The reason why no snapshot file was written.
@@ -250,6 +252,7 @@ pub fn save_here(
     loop {
         if way == Way::Gate {
             aof::wait_for_rewrite(shared);
+            shared.persistence.backup.wait_until_idle();
         }
         alone(&mut |exclusive| {
             save = fix(shared, exclusive, options.clone(), SaveInitiator::Foreground { way });
@@ -257,8 +260,9 @@ pub fn save_here(
                 stream_point::add_point(shared, exclusive, save);
             }
         });
-        // Another rewrite may have begun before the point.
-        if save.is_some() || way == Way::Owner || !shared.append_only.is_rewriting() {
+        // Another rewrite or a backup may have begun before the point.
+        let is_held_up = shared.append_only.is_rewriting() || shared.persistence.backup.is_busy();
+        if save.is_some() || way == Way::Owner || !is_held_up {
             break;
         }
     }

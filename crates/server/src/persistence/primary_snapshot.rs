@@ -45,6 +45,8 @@ use crate::snapshots::{DataFolder, folder_path, save_rules};
 const FREED_PIECES: usize = 256;
 /// Number of received bytes after which the file of a received snapshot is synced, as in Redis.
 const SYNC_STEP_BYTES: usize = 8 << 20;
+/// The reason why a backup in progress fails: its changes do not contain the new data.
+pub(super) const REPLACED: &str = "a snapshot of the primary replaced the data";
 
 /// The snapshot of a primary, before it is loaded.
 pub struct Incoming<S> {
@@ -215,6 +217,7 @@ fn empty_and_begin<S>(
         check_idle(shared)?;
         takeover.before_emptying(alone).map_err(NotReplaced::Kept)?;
         let active = aof::suspend(shared, alone, outbox);
+        shared.persistence.backup.fail(REPLACED);
         shared.persistence.loading.begin(unix_ms() / 1000, len_bytes.unwrap_or(0));
         shared.persistence.is_incomplete.store(true, Relaxed);
         shared.engine.server_state.is_loading.store(true, Relaxed);

@@ -54,6 +54,7 @@ pub fn load_at_start(
     start_thread: StartThread,
 ) -> io::Result<Option<std::thread::JoinHandle<()>>> {
     for_each_data_folder(&shared.config(), DataFolder::remove_received);
+    super::backup::report_leftovers(shared);
     let source = source(&shared.config());
     let source = source.and_then(|source| match shared.persistence.restore_until_s {
         Some(until_s) => {

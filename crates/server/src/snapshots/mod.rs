@@ -14,8 +14,10 @@ use persist::schedule::{SaveRecord, SaveRule};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 
+pub mod backup;
 mod data_folder;
 
+use backup::OnlineBackup;
 pub use data_folder::{DataFolder, FolderLock, stamp_of};
 
 /// The state of snapshots and of loading, the sources of the function libraries, and the lock of
@@ -46,6 +48,8 @@ pub struct Persistence {
     /// The snapshot files that this server has loaded or written, and older ones. Saves may replace
     /// them without a copy.
     pub known: KnownFiles,
+    /// The online backup (BACKUP).
+    pub backup: OnlineBackup,
 }
 
 /// The state of saves. One lock guards it, and no other lock is taken under this lock.
@@ -89,12 +93,19 @@ pub(crate) enum SaveInitiator {
     /// A full sync: a snapshot that is sent to replicas. No thread waits for it, and it writes no
     /// data file.
     Replicas,
+    /// An online backup (BACKUP START), which writes its base.
+    Backup,
 }
 
 impl SaveInitiator {
     /// Returns true if no thread waits for the end of the save.
     pub fn is_background(self) -> bool {
-        matches!(self, Self::Background | Self::AfterFlush | Self::Replicas)
+        matches!(self, Self::Background | Self::AfterFlush | Self::Replicas | Self::Backup)
+    }
+
+    /// Returns true if the save writes the snapshot file in the background.
+    pub fn writes_snapshot(self) -> bool {
+        matches!(self, Self::Background | Self::AfterFlush)
     }
 }
 
@@ -133,6 +144,7 @@ impl Persistence {
             is_unwritable: AtomicBool::new(false),
             is_incomplete: AtomicBool::new(false),
             known: KnownFiles::default(),
+            backup: OnlineBackup::default(),
         }
     }
 
@@ -195,7 +207,10 @@ impl Persistence {
     /// Returns the statistics of saves that INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
-        let current = state.current.as_ref().filter(|current| current.initiator.is_background());
+        let is_shown = |current: &&Current| {
+            current.initiator.is_background() && current.initiator != SaveInitiator::Backup
+        };
+        let current = state.current.as_ref().filter(is_shown);
         let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
         Figures { record: state.record.clone(), current }
     }

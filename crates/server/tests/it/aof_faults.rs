@@ -19,7 +19,7 @@ use crate::support::{BINARY, info, pid};
 const INCR: &str = "appendonly.aof.1.incr.aof";
 
 /// Limits the size of the files that the server writes to `len_bytes`; `None` removes the limit.
-fn limit_files(server: &ServerProcess, len_bytes: Option<u64>) {
+pub fn limit_files(server: &ServerProcess, len_bytes: Option<u64>) {
     prlimit(Some(pid(server.pid())), Resource::Fsize, Rlimit { current: len_bytes, maximum: None })
         .expect("the limit is set");
 }

@@ -36,7 +36,7 @@ pub fn ok(client: &mut Client, words: &[&str]) {
 
 /// Returns the digest of all data, after the server has loaded its files. During the load it would
 /// be the digest of a part.
-fn digest(client: &mut Client) -> String {
+pub fn digest(client: &mut Client) -> String {
     await_field(client, "loading", "0");
     client.command(&["DEBUG", "DIGEST"]).to_string()
 }
@@ -152,7 +152,7 @@ pub fn refusal(folder: &Path, options: &[&str]) -> String {
 
 /// Writes keys of every type in two databases, with and without expiry. Some of the commands are
 /// recorded as other commands than they were sent.
-fn fill(client: &mut Client) {
+pub fn fill(client: &mut Client) {
     for db in ["0", "9"] {
         ok(client, &["SELECT", db]);
         for number in 0..40 {
@@ -639,7 +639,7 @@ fn it_is_rewritten_when_it_has_grown() {
 }
 
 /// Starts a peer (a real Redis or Valkey) that has loaded the append-only files in the folder.
-fn peer_in(folder: &Path, options: &[&str]) -> ServerProcess {
+pub fn peer_in(folder: &Path, options: &[&str]) -> ServerProcess {
     let dir = folder.to_str().expect("a name of text");
     let options = [&["--dir", dir, "--appendonly", "yes"], options].concat();
     let peer = peer::start_with(&options).expect("it loads the files");

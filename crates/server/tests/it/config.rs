@@ -308,9 +308,10 @@ const FIXED_IN_REDIS: &[&str] = &[
     "unixsocketperm",
 ];
 
-/// Options that only Saker and Valkey have and that cannot be changed after the start.
+/// Options that Redis 8.0.2 lacks and that cannot be changed after the start.
 const FIXED_BESIDES: &[&str] = &[
     "audit-log-file",
+    "backupdirname",
     "cluster-databases",
     "hash-seed",
     "io-backend",

@@ -8,6 +8,7 @@ mod aof_kills;
 mod append_only;
 mod arrays;
 mod attacks;
+mod backups;
 mod blocking;
 mod busy;
 mod busy_thread;

@@ -21,6 +21,9 @@ const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOS
 
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
+/// The reason why a backup in progress fails: its changes do not contain those of the load.
+const RELOADED: &str = "the data was loaded again by DEBUG";
+
 /// Removes all keys and function libraries. The caller then loads data from a file.
 fn empty(shared: &Shared) {
     let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
@@ -76,6 +79,7 @@ pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), Co
         };
         let files = Files::open(&folder, &name).map_err(|error| FileError(error.to_string()))?;
         data.note_replacement();
+        shared.persistence.backup.fail(RELOADED);
         empty(shared);
         startup::load_files(shared, &files, Way::Owner).map(|_| ())
     });
@@ -115,6 +119,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
         if saves && save_here(shared, (Way::Owner, SavePlace::WithinUnit), |fix| fix(alone)).is_err() {
             return Err(CommandError::Line("ERR"));
         }
+        shared.persistence.backup.fail(RELOADED);
         if flushes {
             data.note_replacement();
             empty(shared);

@@ -46,6 +46,8 @@ pub static OPTIONS: &[&Opt] = &[
     &AOF_REWRITE_INCREMENTAL_FSYNC.opt,
     &AOF_DISABLE_AUTO_GC.opt,
     &AOF_HISTORY_TTL.opt,
+    &BACKUPDIRNAME.opt,
+    &BACKUP_SEALED_TTL.opt,
 ];
 
 /// The working folder, which contains the snapshot and the append-only files.
@@ -155,6 +157,26 @@ pub static AOF_HISTORY_TTL: Handle<i64> = Opt::integer(
     INT,
     "The time, in seconds, for which append-only files that a rewrite has replaced are kept; 0 \
          removes them at once. `--restore-until` can use them. Saker only.",
+)
+.typed();
+
+/// The name of the folder of an online backup, within `dir`.
+pub static BACKUPDIRNAME: Handle<[u8]> = Opt::new(
+    "backupdirname",
+    Kind::Checked(words::plain_backupdirname),
+    "backupdir",
+    "The directory of BACKUP's files, inside `dir`.",
+)
+.at_start()
+.typed();
+
+/// The time for which a sealed backup is kept, in seconds; 0 keeps it until BACKUP CLEANUP.
+pub static BACKUP_SEALED_TTL: Handle<i64> = Opt::integer(
+    "backup-sealed-ttl",
+    "0",
+    INT,
+    "The time, in seconds, after which a sealed backup is removed; 0 keeps it until BACKUP \
+         CLEANUP.",
 )
 .typed();
 

@@ -1,0 +1,499 @@
+//! Online backups (BACKUP): the threads, the files and the options. `persist::backup` has the
+//! states and the order of the operations.
+//!
+//! ```text
+//!   START, the housekeeper ─► alone: point of the snapshot, a reader of the change log attached
+//!                             ├─► thread "backup" and walkers: base
+//!                             └─► the merging thread: incremental file, until the seal
+//!   SEAL ─► alone: reader detached ─► incremental file synced ─► manifest
+//! ```
+//! A backup has a reader of the change log and files of its own, whether or not there is an
+//! append-only file. So a rewrite, or turning `appendonly` on or off, does not affect it, and an
+//! error of its files fails the backup only: no reply waits for them.
+//!
+//! At any time at most one thread works on the files (`BackupState::claim`). Whoever fails the
+//! backup meanwhile only changes its state; the files are removed by that thread or by the
+//! housekeeper. No thread holds the lock of the state while it waits for the gate.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use engine::log::level::Released;
+use engine::log::merger::{LogBatch, LogReader};
+use engine::log::target::LogTarget;
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use keyspace::snapshot::OnFlush;
+use persist::backup::{FileNames, Refusal, State};
+use persist::folder::{self, FileError, Folder as _, LogFile, Place, Syncing, Target, Unsaved};
+use persist::save::{Save, SaveOptions, Way};
+
+use super::{fix, run_walkers, save_options_for};
+use crate::append_only::{files_name, files_path};
+use crate::config::ConfigStore;
+use crate::config::table::persistence as options;
+use crate::context::unix_ms;
+use crate::shared::Shared;
+use crate::snapshots::backup::{BackupFiles, BackupReader, BackupState};
+use crate::snapshots::{DataFolder, SaveInitiator, folder_path};
+
+/// Time after which the files of a failed or expired backup are removed again after an error.
+const REMOVE_RETRY: Duration = Duration::from_secs(60);
+
+/// The reader of the change log that writes the changes to the incremental file of the backup. The
+/// thread that merges the changes of all threads calls it.
+struct IncrWriter {
+    file: Arc<dyn LogFile>,
+    trouble: Arc<OnceLock<FileError>>,
+}
+
+impl LogReader for IncrWriter {
+    fn append(&mut self, batch: &LogBatch<'_>) -> Released {
+        let mut failed = self.trouble.get().is_some();
+        batch.for_each_part(LogTarget::File, |part| {
+            if failed {
+                return;
+            }
+            if let Err(unwritten) = self.file.append(part) {
+                failed = true;
+                // It is the first error, because nothing is written after it.
+                let _ = self.trouble.set(unwritten.trouble);
+            }
+        });
+        Released::ALL
+    }
+}
+
+/// The reason why a backup did not start.
+pub enum Unstarted {
+    /// The state of the backup forbids it.
+    Refused(Refusal),
+    /// The folder of the backup, whose path this is, is not empty.
+    NotEmpty(PathBuf),
+    /// The folder of the backup cannot be used.
+    Failed(FileError),
+}
+
+impl From<Refusal> for Unstarted {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<FileError> for Unstarted {
+    fn from(trouble: FileError) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+fn trouble(error: &io::Error) -> FileError {
+    FileError(error.to_string())
+}
+
+/// Returns the absolute path of the backup's folder: `backupdirname` in the folder `dir`.
+fn backup_path(store: &ConfigStore) -> Result<PathBuf, FileError> {
+    let name = String::from_utf8_lossy(options::BACKUPDIRNAME.of(store)).into_owned();
+    std::path::absolute(folder_path(store).join(name)).map_err(|error| trouble(&error))
+}
+
+fn is_empty(path: &Path) -> Result<bool, FileError> {
+    // Unlike a list of names, this also finds names that are not UTF-8.
+    let mut entries = fs::read_dir(path).map_err(|error| trouble(&error))?;
+    Ok(entries.next().is_none())
+}
+
+/// Creates the folder of the backup if it is missing, and checks that it is empty and is not the
+/// folder of the append-only files.
+fn prepare_folder(path: &Path, append_only: &Path) -> Result<(), Unstarted> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(trouble(&error).into()),
+        _ => {}
+    }
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let own = identity(path).map_err(|error| trouble(&error))?;
+    if identity(append_only).is_ok_and(|other| other == own) {
+        return Err(FileError("it is the folder of the append-only files".to_owned()).into());
+    }
+    match is_empty(path)? {
+        true => Ok(()),
+        false => Err(Unstarted::NotEmpty(path.to_owned())),
+    }
+}
+
+/// Starts a backup. Its snapshot begins with [`begin_if_pending`], or by the housekeeper.
+///
+/// # Errors
+/// The reason why no backup has started. The state of the backup stays.
+pub fn start(shared: &Shared) -> Result<(), Unstarted> {
+    shared.persistence.backup.state().machine.check_start()?;
+    let (path, append_only, name) = {
+        let store = shared.config();
+        shared.persistence.lock_folder(&store)?;
+        (backup_path(&store)?, files_path(&store), files_name(&store))
+    };
+    let mut state = shared.persistence.backup.state();
+    state.machine.check_start()?;
+    if state.is_busy {
+        return Err(Refusal::InProgress.into());
+    }
+    prepare_folder(&path, &append_only)?;
+    let number = state.machine.start(unix_ms() / 1000)?;
+    state.files = Some(BackupFiles { folder: path, names: FileNames::new(&name, number) });
+    state.remove_at = None;
+    tracing::info!("Backup {number} started");
+    Ok(())
+}
+
+/// Begins the snapshot of a pending backup, unless a save, a rewrite or a load is in progress; then
+/// the housekeeper begins it later. The caller is outside the gate that guards the keyspace.
+pub fn begin_if_pending(shared: &Arc<Shared>) {
+    if super::full_sync::is_busy(shared) {
+        return;
+    }
+    let Some((number, files, _)) = shared.persistence.backup.state().claim(State::Pending) else { return };
+    match begin(shared, number, &files) {
+        Ok(Some(save)) => write_base_in_background(shared, number, files, save),
+        Ok(None) => end_work(shared, number, Ok(())),
+        Err(trouble) => end_work(shared, number, Err(trouble)),
+    }
+}
+
+/// Creates the incremental file, fixes the point of the snapshot, and records all later changes.
+/// Returns `None` if the snapshot cannot begin now, or the backup was aborted meanwhile.
+fn begin(shared: &Shared, number: i64, files: &BackupFiles) -> Result<Option<Arc<Save>>, FileError> {
+    let folder = DataFolder::new(&files.folder);
+    let file = folder.create_log(&files.names.incr)?;
+    let options = SaveOptions { on_flush: OnFlush::Continue, ..save_options_for(shared, "1") };
+    let outbox = Outbox::default();
+    let begun = shared.engine.gate.exclusive(|alone| {
+        let Some(save) = fix_point(shared, alone, options)? else { return Ok(None) };
+        let attached = attach(shared, (alone, number), file, &outbox);
+        if !matches!(attached, Ok(true)) {
+            save.take_back(&shared.engine, alone);
+            end_walk(shared);
+        }
+        attached.map(|is_attached| is_attached.then_some(save))
+    });
+    shared.wake(&outbox);
+    if matches!(begun, Ok(None)) {
+        folder.remove(&files.names.incr)?;
+    }
+    begun
+}
+
+/// Fixes the point of the snapshot, the moment whose data the base contains. Returns `None` if a
+/// save, a rewrite, a load or the end of the server prevents it.
+fn fix_point(
+    shared: &Shared,
+    alone: &Exclusive,
+    options: SaveOptions,
+) -> Result<Option<Arc<Save>>, FileError> {
+    let server_state = &shared.engine.server_state;
+    if server_state.is_stopping.load(Relaxed) || server_state.is_loading.load(Relaxed) {
+        return Ok(None);
+    }
+    let Some(save) = fix(shared, alone, options, SaveInitiator::Backup) else { return Ok(None) };
+    let Some(unfit) = save.unfit() else { return Ok(Some(save)) };
+    save.take_back(&shared.engine, alone);
+    end_walk(shared);
+    Err(FileError(unfit.to_string()))
+}
+
+/// Attaches the writer of the incremental file to the change log. Returns false, and attaches
+/// nothing, if backup `number` was aborted meanwhile.
+fn attach(
+    shared: &Shared,
+    (alone, number): (&Exclusive, i64),
+    file: Arc<dyn LogFile>,
+    outbox: &Outbox,
+) -> Result<bool, FileError> {
+    let trouble = Arc::new(OnceLock::new());
+    let writer = IncrWriter { file: Arc::clone(&file), trouble: Arc::clone(&trouble) };
+    let log = &shared.engine.log;
+    let id = log
+        .attach(alone, (Box::new(writer), LogTarget::File), outbox)
+        .ok_or_else(|| FileError("the change log has its maximum number of readers".to_owned()))?;
+    // No reply waits for the backup, not even before its first change.
+    log.confirm([(id, Released::ALL)], outbox);
+    let mut state = shared.persistence.backup.state();
+    let is_begun = state.machine.begin_snapshot(number);
+    if is_begun {
+        state.reader = Some(BackupReader { id, file, trouble });
+    }
+    drop(state);
+    if !is_begun {
+        drop(log.detach(alone, id, outbox));
+    }
+    Ok(is_begun)
+}
+
+/// Lets other saves begin, because the walk of the backup's snapshot has ended.
+fn end_walk(shared: &Shared) {
+    shared.persistence.state().current = None;
+    shared.persistence.ended.notify_all();
+}
+
+/// Starts the thread that writes the base.
+fn write_base_in_background(shared: &Arc<Shared>, number: i64, files: BackupFiles, save: Arc<Save>) {
+    tracing::info!("Writing the snapshot of backup {number}");
+    let (thread_shared, thread_save) = (Arc::clone(shared), Arc::clone(&save));
+    let body = move || {
+        let result = write_base(&thread_shared, &files, &thread_save);
+        end_walk(&thread_shared);
+        end_work(&thread_shared, number, result);
+    };
+    if let Err(error) = std::thread::Builder::new().name("backup".to_owned()).spawn(body) {
+        // The thread cannot be created, but the walk has begun and must be ended.
+        folder::give_up(&save, &shared.engine, |out| run_walkers(shared, &save, out, Way::Gate));
+        end_walk(shared);
+        end_work(shared, number, Err(trouble(&error)));
+    }
+}
+
+fn write_base(shared: &Shared, files: &BackupFiles, save: &Save) -> Result<(), FileError> {
+    let syncing = match options::AOF_REWRITE_INCREMENTAL_FSYNC.of(&shared.config()) {
+        true => Syncing::Every { len_bytes: super::SYNC_STEP_BYTES },
+        false => Syncing::AtEnd,
+    };
+    let folder = DataFolder::new(&files.folder);
+    let (temporary, name) = (files.names.temporary_base.clone(), files.names.base.clone());
+    let target = Target { folder: &folder, temporary, name, place: Place::Free, syncing };
+    let saved =
+        folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, Way::Gate));
+    saved.map_err(|unsaved| match unsaved {
+        Unsaved::Cancelled => FileError("the snapshot was cancelled".to_owned()),
+        Unsaved::Failed(trouble) => trouble,
+    })
+}
+
+/// Ends the work of this thread on the snapshot of backup `number`. Removes the files if the backup
+/// has failed. The caller is outside the gate that guards the keyspace.
+fn end_work(shared: &Shared, number: i64, result: Result<(), FileError>) {
+    let backup = &shared.persistence.backup;
+    let mut state = backup.state();
+    match result {
+        Ok(()) if state.machine.end_snapshot(number) => {
+            tracing::info!("The snapshot of backup {number} is complete");
+        }
+        Ok(()) => {}
+        Err(trouble) => {
+            if state.machine.fail(number, &trouble.0) {
+                tracing::warn!("Backup {number} has failed: {trouble}");
+            }
+        }
+    }
+    backup.release(state);
+    remove_failed(shared);
+}
+
+/// Detaches the reader of a backup from the change log, after it has received all changes so far.
+/// The caller is the exclusive owner of the keyspace.
+fn detach(shared: &Shared, alone: &Exclusive, reader: &BackupReader) {
+    let outbox = Outbox::default();
+    if shared.engine.log.detach(alone, reader.id, &outbox).is_none() {
+        // DEBUG CHANGE-LOG OFF detaches all readers.
+        let _ = reader.trouble.set(FileError("its changes were not recorded to the end".to_owned()));
+    }
+    shared.wake(&outbox);
+}
+
+/// Removes the files of a failed backup, unless another thread works on them and will do so. The
+/// caller is outside the gate that guards the keyspace.
+pub fn remove_failed(shared: &Shared) {
+    let claimed = shared.persistence.backup.state().claim(State::Failed);
+    let Some((_, files, reader)) = claimed else { return };
+    if let Some(reader) = reader {
+        shared.engine.gate.exclusive(|alone| detach(shared, alone, &reader));
+    }
+    let removed = files.names.remove(&DataFolder::new(&files.folder));
+    let mut state = shared.persistence.backup.state();
+    note_removal(&mut state, &files, &removed);
+    shared.persistence.backup.release(state);
+}
+
+/// Waits until the files of a failed backup are removed, or cannot be. Does nothing in other
+/// states. The caller is outside the gate that guards the keyspace.
+pub fn settle_failed(shared: &Shared) {
+    let backup = &shared.persistence.backup;
+    if backup.state().machine.state() == State::Failed {
+        // The thread that works on the files may leave them to this one.
+        backup.wait_until_idle();
+        remove_failed(shared);
+        backup.wait_until_idle();
+    }
+}
+
+/// Records the result of the removal of a backup's files. After an error, the housekeeper tries
+/// again later.
+fn note_removal(state: &mut BackupState, files: &BackupFiles, removed: &Result<(), FileError>) {
+    match removed {
+        Ok(()) => (state.files, state.remove_at) = (None, None),
+        Err(trouble) => {
+            state.remove_at = Some(Instant::now() + REMOVE_RETRY);
+            tracing::warn!("Files of a backup in {} cannot be removed: {trouble}", files.folder.display());
+        }
+    }
+}
+
+/// Aborts the backup in progress. [`remove_failed`] removes its files, or the thread that works on
+/// them.
+///
+/// # Errors
+/// If no backup is in progress.
+pub fn abort(shared: &Shared) -> Result<(), Refusal> {
+    shared.persistence.backup.abort()?;
+    tracing::info!("The backup was aborted by a user");
+    if let Some(current) = &shared.persistence.state().current
+        && current.initiator == SaveInitiator::Backup
+    {
+        current.save.abandon(&shared.engine);
+    }
+    Ok(())
+}
+
+/// The seal of a backup in progress: between its two steps, no other thread works on the files.
+pub struct Sealing {
+    number: i64,
+    files: BackupFiles,
+    reader: BackupReader,
+}
+
+/// Begins to seal the backup. The caller calls [`Sealing::detach`], then [`Sealing::complete`].
+///
+/// # Errors
+/// If no backup is in the state `incrementing`, or another client seals it.
+pub fn begin_seal(shared: &Shared) -> Result<Sealing, Refusal> {
+    let mut state = shared.persistence.backup.state();
+    state.note_trouble();
+    state.machine.check_seal()?;
+    match state.claim(State::Incrementing) {
+        Some((number, files, Some(reader))) => Ok(Sealing { number, files, reader }),
+        _ => Err(Refusal::NotIncrementing),
+    }
+}
+
+impl Sealing {
+    /// Ends the recording of changes: the backup contains exactly the data of this moment. The
+    /// caller is the exclusive owner of the keyspace.
+    pub fn detach(&self, shared: &Shared, alone: &Exclusive) {
+        detach(shared, alone, &self.reader);
+    }
+
+    /// Syncs the incremental file and writes the manifest.
+    ///
+    /// # Errors
+    /// The backup has failed for this reason, or was aborted meanwhile.
+    pub fn complete(self, shared: &Shared) -> Result<(), FileError> {
+        let written = match self.reader.trouble.get() {
+            Some(trouble) => Err(trouble.clone()),
+            None => self.reader.file.sync(),
+        };
+        let folder = DataFolder::new(&self.files.folder);
+        let written = written.and_then(|()| self.files.names.write_manifest(&folder));
+        // A crash must not take the folder from `dir`.
+        let written = written.and_then(|()| sync_parent(&self.files.folder));
+        let backup = &shared.persistence.backup;
+        let mut state = backup.state();
+        let result = match written {
+            Ok(()) if state.machine.seal(self.number, unix_ms() / 1000) => {
+                tracing::info!("Backup {} is sealed", self.number);
+                Ok(())
+            }
+            Ok(()) => Err(FileError(state.machine.error().to_owned())),
+            Err(trouble) => {
+                if state.machine.fail(self.number, &trouble.0) {
+                    tracing::warn!("Backup {} has failed: {trouble}", self.number);
+                }
+                Err(trouble)
+            }
+        };
+        backup.release(state);
+        result
+    }
+}
+
+fn sync_parent(path: &Path) -> Result<(), FileError> {
+    path.parent().map_or(Ok(()), |parent| DataFolder::new(parent).sync())
+}
+
+/// The reason why a backup was not cleaned up.
+pub enum Uncleaned {
+    /// The state of the backup forbids it.
+    Refused(Refusal),
+    /// The files of the backup cannot be removed.
+    Failed(FileError),
+}
+
+/// Removes the files of a sealed or failed backup. Does nothing without a backup.
+///
+/// # Errors
+/// The reason why files are left. The state of the backup stays.
+pub fn clean_up(shared: &Shared) -> Result<(), Uncleaned> {
+    let backup = &shared.persistence.backup;
+    let mut state = backup.state();
+    state.machine.check_clean_up().map_err(Uncleaned::Refused)?;
+    // In a transaction, the files of a backup that it has aborted are still in use.
+    if state.is_busy || state.reader.is_some() {
+        return Err(Uncleaned::Refused(Refusal::InProgress));
+    }
+    if let Some(files) = state.files.clone() {
+        state.is_busy = true;
+        drop(state);
+        let removed = files.names.remove(&DataFolder::new(&files.folder));
+        state = backup.state();
+        note_removal(&mut state, &files, &removed);
+        if let Err(trouble) = removed {
+            backup.release(state);
+            return Err(Uncleaned::Failed(trouble));
+        }
+    }
+    let cleaned = state.machine.clean_up().map_err(Uncleaned::Refused);
+    backup.release(state);
+    cleaned
+}
+
+/// Begins the snapshot of a pending backup, and removes the files of a failed one and of a sealed
+/// one whose `backup-sealed-ttl` has passed. The housekeeper calls this function ten times a
+/// second.
+pub fn work_if_due(shared: &Arc<Shared>) {
+    let ttl_s = options::BACKUP_SEALED_TTL.of(&shared.config());
+    let state = {
+        let mut state = shared.persistence.backup.state();
+        state.note_trouble();
+        let may_remove = state.remove_at.is_none_or(|at| at <= Instant::now());
+        match state.machine.state() {
+            _ if state.is_busy => return,
+            State::Failed | State::Sealed if !may_remove => return,
+            State::Sealed if !state.machine.is_expired(unix_ms() / 1000, ttl_s) => return,
+            present => present,
+        }
+    };
+    match state {
+        State::Pending => begin_if_pending(shared),
+        State::Failed => remove_failed(shared),
+        State::Sealed => {
+            tracing::info!("Removing the sealed backup (backup-sealed-ttl)");
+            // An error is logged, and the next round after REMOVE_RETRY tries again.
+            let _ = clean_up(shared);
+        }
+        State::Idle | State::Snapshotting | State::Incrementing => {}
+    }
+}
+
+/// Logs a warning if an earlier process has left files in the folder of the backup. The server
+/// never loads, changes or removes them.
+pub fn report_leftovers(shared: &Shared) {
+    let Ok(path) = backup_path(&shared.config()) else { return };
+    if is_empty(&path).is_ok_and(|is_empty| !is_empty) {
+        tracing::warn!(
+            "{} holds files, perhaps of an earlier backup. The server does not use them, and BACKUP START is \
+             refused until you move or remove them.",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! The state of the online backup (BACKUP): its state machine, its files, and the reader of the
+//! change log that records the changes until the seal.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
+
+use engine::log::merger::ReaderId;
+use persist::backup::{Backup, FileNames, Refusal, State};
+use persist::folder::{FileError, LogFile};
+
+/// The online backup of a server. Threads that work on its files are described in
+/// `persistence::backup`.
+#[derive(Default)]
+pub struct OnlineBackup {
+    state: Mutex<BackupState>,
+    /// The condition variable that is signalled when a thread ends its work on the files.
+    idle: Condvar,
+}
+
+/// The state of the online backup. One lock guards it, and no other lock is taken under this lock.
+#[derive(Default)]
+pub(crate) struct BackupState {
+    /// The state machine of the backup, which decides what is possible.
+    pub machine: Backup,
+    /// The files of the last backup; `None` if it has none.
+    pub files: Option<BackupFiles>,
+    /// The reader of the change log that records the changes; `None` before the snapshot and after
+    /// the seal.
+    pub reader: Option<BackupReader>,
+    /// True while a thread works on the files. That thread removes them if the backup fails
+    /// meanwhile.
+    pub is_busy: bool,
+    /// The earliest time of the next removal of the files, after a failed one; `None` for no delay.
+    pub remove_at: Option<Instant>,
+}
+
+/// The folder of a backup and the names of its files.
+#[derive(Clone)]
+pub(crate) struct BackupFiles {
+    /// The absolute path of the folder. A change of `dir` does not move the backup.
+    pub folder: PathBuf,
+    pub names: FileNames,
+}
+
+/// The reader of the change log that writes the changes to the incremental file of the backup.
+#[derive(Clone)]
+pub(crate) struct BackupReader {
+    /// The id of the reader of the change log.
+    pub id: ReaderId,
+    /// The incremental file of the backup.
+    pub file: Arc<dyn LogFile>,
+    /// The first error of writing the file. After it, nothing more is written.
+    pub trouble: Arc<OnceLock<FileError>>,
+}
+
+/// The figures of the backup that BACKUP STATUS shows.
+pub struct BackupFigures {
+    /// The state of the backup.
+    pub state: State,
+    /// The reason why the backup has failed; empty in the other states.
+    pub error: String,
+    /// The time of the backup's start, in Unix seconds; 0 without a backup.
+    pub started_s: i64,
+    /// The time of the backup's seal, in Unix seconds; 0 before it.
+    pub sealed_s: i64,
+}
+
+impl BackupState {
+    /// Records that the backup has failed if its reader could not write.
+    pub fn note_trouble(&mut self) {
+        if let Some(trouble) = self.reader.as_ref().and_then(|reader| reader.trouble.get()) {
+            let (number, reason) = (self.machine.number(), trouble.to_string());
+            if self.machine.fail(number, &reason) {
+                tracing::warn!("The backup has failed: {reason}");
+            }
+        }
+    }
+
+    /// Claims the files for the calling thread if the backup is in `state` and no other thread
+    /// works on them. Returns the number and the files of the backup, and its reader, which the
+    /// caller detaches.
+    pub fn claim(&mut self, state: State) -> Option<(i64, BackupFiles, Option<BackupReader>)> {
+        if self.is_busy || self.machine.state() != state {
+            return None;
+        }
+        let files = self.files.clone()?;
+        self.is_busy = true;
+        Some((self.machine.number(), files, self.reader.take()))
+    }
+}
+
+impl OnlineBackup {
+    /// Locks the state of the backup, to read or change it.
+    pub(crate) fn state(&self) -> MutexGuard<'_, BackupState> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Ends the work of the calling thread on the files, which [`BackupState::claim`] began.
+    pub(crate) fn release(&self, mut state: MutexGuard<'_, BackupState>) {
+        state.is_busy = false;
+        drop(state);
+        self.idle.notify_all();
+    }
+
+    /// Waits until no thread works on the files. The caller is outside the gate that guards the
+    /// keyspace, because such a thread may need it.
+    pub(crate) fn wait_until_idle(&self) {
+        let mut state = self.state();
+        while state.is_busy {
+            state = self.idle.wait(state).expect("nothing panics while it is locked");
+        }
+    }
+
+    /// Returns true while a thread works on the files, for example writes the snapshot.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state().is_busy
+    }
+
+    /// Records that the backup in progress has failed, for `reason`. Does nothing without one. The
+    /// housekeeper then removes its files.
+    pub(crate) fn fail(&self, reason: &str) {
+        let mut state = self.state();
+        let number = state.machine.number();
+        if state.machine.fail(number, reason) {
+            tracing::warn!("The backup has failed: {reason}");
+        }
+    }
+
+    /// Returns the figures of the backup for BACKUP STATUS and INFO.
+    pub fn figures(&self) -> BackupFigures {
+        let mut state = self.state();
+        state.note_trouble();
+        let machine = &state.machine;
+        BackupFigures {
+            state: machine.state(),
+            error: machine.error().to_owned(),
+            started_s: machine.started_s(),
+            sealed_s: machine.sealed_s(),
+        }
+    }
+
+    /// Returns the paths of those files of the backup that do not change any more.
+    pub fn fixed_files(&self) -> Vec<PathBuf> {
+        let mut state = self.state();
+        state.note_trouble();
+        let Some(files) = &state.files else { return Vec::new() };
+        let names = state.machine.fixed_files(&files.names);
+        names.into_iter().map(|name| files.folder.join(name)).collect()
+    }
+
+    /// Aborts the backup in progress. The files are removed by
+    /// [`remove_failed`](crate::persistence::backup::remove_failed).
+    ///
+    /// # Errors
+    /// If no backup is in progress.
+    pub(crate) fn abort(&self) -> Result<(), Refusal> {
+        self.state().machine.abort()
+    }
+}

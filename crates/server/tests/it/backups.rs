@@ -1,0 +1,486 @@
+//! Online backups (BACKUP): the restored data, the states, and the files after faults.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use testkit::{Client, ServerProcess, Value, peer};
+
+use crate::aof_faults::limit_files;
+use crate::append_only::{
+    ON, await_field, await_rewrite, digest, files_of, fill, folder, kill, names_in, ok, peer_in, persistence,
+    start_in,
+};
+use crate::persistence::versions_of;
+
+/// Maximum time until a backup has an expected state. It is long, because syncs of other processes
+/// may hold up the disk.
+const WITHIN: Duration = Duration::from_secs(300);
+
+fn backup_of(folder: &Path) -> PathBuf {
+    folder.join("backupdir")
+}
+
+/// Returns a field of BACKUP STATUS, or the error that it replies with while data is loaded.
+fn status(client: &mut Client, field: &str) -> String {
+    let reply = client.command(&["BACKUP", "STATUS"]);
+    let Value::Array(pairs) = reply else { return reply.to_string() };
+    let at = pairs.iter().position(|part| part.as_bytes() == Some(field.as_bytes())).expect("the field");
+    match &pairs[at + 1] {
+        Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn await_state(client: &mut Client, state: &str) {
+    let since = Instant::now();
+    while status(client, "state") != state {
+        let (now, error) = (status(client, "state"), status(client, "error"));
+        assert!(since.elapsed() < WITHIN, "{state} is expected, not {now}: {error}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until the folder of the backup is empty.
+fn await_no_files(folder: &Path) {
+    let since = Instant::now();
+    while !names_in(&backup_of(folder)).is_empty() {
+        assert!(since.elapsed() < WITHIN, "{:?} are left", names_in(&backup_of(folder)));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Starts a backup and waits for the end of its snapshot.
+fn start_backup(client: &mut Client) {
+    ok(client, &["BACKUP", "START"]);
+    await_state(client, "incrementing");
+}
+
+/// Returns the paths of BACKUP LIST.
+fn list(client: &mut Client) -> Vec<PathBuf> {
+    let Value::Array(paths) = client.command(&["BACKUP", "LIST"]) else { panic!("no array") };
+    let text = |path: &Value| String::from_utf8_lossy(path.as_bytes().expect("text")).into_owned();
+    paths.iter().map(|path| PathBuf::from(text(path))).collect()
+}
+
+/// Copies the files of BACKUP LIST into the folder of the append-only files below a new folder.
+fn copy_files(client: &mut Client) -> tempfile::TempDir {
+    let restored = folder();
+    fs::create_dir(files_of(restored.path())).expect("created");
+    let paths = list(client);
+    assert_eq!(paths.len(), 3, "{paths:?}");
+    for path in &paths {
+        assert!(path.is_absolute());
+        let name = path.file_name().expect("a file");
+        fs::copy(path, files_of(restored.path()).join(name)).expect("copied");
+    }
+    restored
+}
+
+/// Starts a server with a copy of the files of BACKUP LIST.
+fn restore(client: &mut Client) -> (tempfile::TempDir, ServerProcess) {
+    let restored = copy_files(client);
+    let server = start_in(restored.path(), ON);
+    (restored, server)
+}
+
+fn error(client: &mut Client, words: &[&str], part: &str) {
+    let reply = client.command(words);
+    assert!(reply.is_error() && reply.to_string().contains(part), "{words:?}: {reply}");
+}
+
+/// A guard that sets its flag when it is dropped, so that the writers end also after a failed
+/// check.
+struct SetAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// The progress of a writer: the number of the last transaction that it has sent, and of the last
+/// one that was acknowledged.
+struct Progress {
+    sent: AtomicI64,
+    acknowledged: AtomicI64,
+}
+
+impl Progress {
+    const fn new() -> Self {
+        Self { sent: AtomicI64::new(0), acknowledged: AtomicI64::new(0) }
+    }
+}
+
+/// Runs transactions until `is_over`. Each adds 1 to two counters in two databases, and changes
+/// other keys.
+fn write_until(server: &ServerProcess, number: usize, progress: &Progress, is_over: &AtomicBool) {
+    let mut client = server.connect();
+    let name = |prefix: &str| format!("{prefix}{number}");
+    while !is_over.load(SeqCst) {
+        let count = (progress.sent.fetch_add(1, SeqCst) + 1).to_string();
+        ok(&mut client, &["MULTI"]);
+        for words in [
+            &["SELECT", "0"][..],
+            &["INCR", &name("left")],
+            &["RPUSH", &name("list"), &count],
+            &["HSET", &name("hash"), &count, &count],
+            &["SELECT", "3"],
+            &["ZADD", &name("zset"), &count, &count],
+            &["XADD", &name("stream"), "MAXLEN", "100", "*", "count", &count],
+            &["INCR", &name("right")],
+        ] {
+            assert_eq!(client.command(words).to_string(), "QUEUED", "{words:?}");
+        }
+        assert!(!client.command(&["EXEC"]).is_error());
+        progress.acknowledged.fetch_add(1, SeqCst);
+    }
+}
+
+fn count(client: &mut Client, db: &str, key: &str) -> i64 {
+    ok(client, &["SELECT", db]);
+    match client.command(&["GET", key]) {
+        Value::Bulk(text) => String::from_utf8_lossy(&text).parse().expect("a number"),
+        _ => 0,
+    }
+}
+
+/// The options of the servers that are backed up.
+const MODES: [[&str; 4]; 4] = [
+    ["--appendonly", "no", "--appendfsync", "everysec"],
+    ["--appendonly", "no", "--appendfsync", "always"],
+    ["--appendonly", "yes", "--appendfsync", "everysec"],
+    ["--appendonly", "yes", "--appendfsync", "always"],
+];
+
+/// Rewrites the append-only file or saves a snapshot.
+fn rewrite(client: &mut Client, is_appended: bool) {
+    if is_appended {
+        assert!(!client.command(&["BGREWRITEAOF"]).is_error());
+        await_rewrite(client);
+    } else {
+        ok(client, &["SAVE"]);
+    }
+}
+
+#[test]
+fn a_backup_restores_exactly_the_data_of_its_seal() {
+    for mode in MODES {
+        let is_appended = mode[1] == "yes";
+        let folder = folder();
+        let server = start_in(folder.path(), &mode);
+        let mut client = server.connect();
+        fill(&mut client);
+        ok(&mut client, &["FUNCTION", "FLUSH"]);
+        let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+        assert!(!client.command(&["FUNCTION", "LOAD", library]).is_error());
+        let (progress, is_over) = ([const { Progress::new() }; 2], AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let end = SetAtEnd(&is_over);
+            for (number, progress) in progress.iter().enumerate() {
+                let (server, is_over) = (&server, &is_over);
+                scope.spawn(move || write_until(server, number, progress, is_over));
+            }
+            start_backup(&mut client);
+            rewrite(&mut client, is_appended);
+            ok(&mut client, &["SELECT", "9"]);
+            ok(&mut client, &["FLUSHDB"]);
+            ok(&mut client, &["SET", "behind", "1"]);
+            ok(&mut client, &["SWAPDB", "0", "5"]);
+            rewrite(&mut client, is_appended);
+            drop(end);
+        });
+        let expected = digest(&mut client);
+        ok(&mut client, &["BACKUP", "SEAL"]);
+        ok(&mut client, &["SET", "later", "1"]);
+        rewrite(&mut client, is_appended);
+        let (_restored, copy) = restore(&mut client);
+        let mut reader = copy.connect();
+        assert_eq!(digest(&mut reader), expected, "{mode:?}");
+        assert_eq!(reader.command(&["FCALL", "f", "0"]), Value::Integer(1));
+        assert_eq!(persistence(&mut client, "aof_enabled"), if is_appended { "1" } else { "0" });
+        ok(&mut client, &["BACKUP", "CLEANUP"]);
+        assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+        let has_files = files_of(folder.path()).exists();
+        assert_eq!(has_files, is_appended, "the backup leaves no append-only file: {mode:?}");
+    }
+}
+
+#[test]
+fn a_seal_under_load_contains_whole_transactions_and_all_acknowledged_ones() {
+    for mode in MODES {
+        let folder = folder();
+        let server = start_in(folder.path(), &mode);
+        let mut client = server.connect();
+        let (progress, is_over) = ([const { Progress::new() }; 2], AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let end = SetAtEnd(&is_over);
+            for (number, progress) in progress.iter().enumerate() {
+                let (server, is_over) = (&server, &is_over);
+                scope.spawn(move || write_until(server, number, progress, is_over));
+            }
+            for round in 0..3 {
+                start_backup(&mut client);
+                let before = progress.each_ref().map(|it| it.acknowledged.load(SeqCst));
+                ok(&mut client, &["BACKUP", "SEAL"]);
+                let after = progress.each_ref().map(|it| it.sent.load(SeqCst));
+                let (_restored, copy) = restore(&mut client);
+                let mut reader = copy.connect();
+                await_field(&mut reader, "loading", "0");
+                for number in 0..progress.len() {
+                    let left = count(&mut reader, "0", &format!("left{number}"));
+                    let right = count(&mut reader, "3", &format!("right{number}"));
+                    let is_due = (before[number]..=after[number]).contains(&left);
+                    assert!(is_due && left == right, "{mode:?} {round}: {before:?} {left} {right} {after:?}");
+                }
+                ok(&mut client, &["BACKUP", "CLEANUP"]);
+            }
+            drop(end);
+        });
+    }
+}
+
+#[test]
+fn a_real_server_restores_a_backup() {
+    if !peer::is_available() {
+        eprintln!("skipped: there is no server to compare with");
+        return;
+    }
+    let scratch = folder();
+    let versions = versions_of(&mut peer_in(scratch.path(), &[]).connect());
+    let version = if versions.contains(&"11") { "11" } else { versions[versions.len() - 1] };
+    let folder = folder();
+    let server = start_in(folder.path(), &["--rdb-version", version]);
+    let mut client = server.connect();
+    fill(&mut client);
+    start_backup(&mut client);
+    ok(&mut client, &["SELECT", "9"]);
+    ok(&mut client, &["SET", "late", "1"]);
+    let expected = digest(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    let restored = copy_files(&mut client);
+    assert_eq!(digest(&mut peer_in(restored.path(), &[]).connect()), expected);
+}
+
+#[test]
+fn a_flush_during_the_snapshot_is_part_of_the_backup() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    for number in 0..20 {
+        ok(&mut client, &["SET", &format!("k{number}"), "1"]);
+    }
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "2000000000"]);
+    ok(&mut client, &["BACKUP", "START"]);
+    assert_eq!(status(&mut client, "state"), "snapshotting");
+    assert_eq!(persistence(&mut client, "backup_in_progress"), "1");
+    assert_eq!(persistence(&mut client, "rdb_bgsave_in_progress"), "0");
+    assert!(list(&mut client).is_empty());
+    ok(&mut client, &["FLUSHALL"]);
+    ok(&mut client, &["SET", "after", "1"]);
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    await_state(&mut client, "incrementing");
+    let expected = digest(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    assert_eq!(persistence(&mut client, "backup_in_progress"), "0");
+    let (_restored, copy) = restore(&mut client);
+    assert_eq!(digest(&mut copy.connect()), expected);
+}
+
+#[test]
+fn a_backup_waits_for_a_save_and_can_be_aborted_in_each_state() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    ok(&mut client, &["SET", "k", "1"]);
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "2000000000"]);
+    assert!(!client.command(&["BGSAVE"]).is_error());
+    for _ in 0..2 {
+        ok(&mut client, &["BACKUP", "START"]);
+        assert_eq!(status(&mut client, "state"), "pending");
+        ok(&mut client, &["BACKUP", "ABORT"]);
+        assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+    }
+    ok(&mut client, &["BACKUP", "START"]);
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    await_state(&mut client, "incrementing");
+    let check_aborted = |client: &mut Client| {
+        ok(client, &["BACKUP", "ABORT"]);
+        assert_eq!(
+            (status(client, "state"), status(client, "error")),
+            ("failed".into(), "aborted by user".into())
+        );
+        assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+    };
+    check_aborted(&mut client);
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "2000000000"]);
+    ok(&mut client, &["BACKUP", "START"]);
+    assert_eq!(status(&mut client, "state"), "snapshotting");
+    check_aborted(&mut client);
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    start_backup(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    ok(&mut client, &["BACKUP", "CLEANUP"]);
+    assert_eq!(
+        (status(&mut client, "state"), status(&mut client, "start_time")),
+        ("idle".into(), "(integer) 0".into())
+    );
+}
+
+#[test]
+fn foreign_files_are_refused_and_stay() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    fs::create_dir(backup_of(folder.path())).expect("created");
+    fs::write(backup_of(folder.path()).join("appendonly.aof.1.base.rdb"), "mine").expect("written");
+    error(&mut client, &["BACKUP", "START"], "is not empty");
+    assert_eq!(status(&mut client, "state"), "idle");
+    ok(&mut client, &["BACKUP", "CLEANUP"]);
+    assert_eq!(names_in(&backup_of(folder.path())), ["appendonly.aof.1.base.rdb"]);
+    fs::remove_dir_all(backup_of(folder.path())).expect("removed");
+    std::os::unix::fs::symlink("nowhere", backup_of(folder.path())).expect("created");
+    error(&mut client, &["BACKUP", "START"], "No such file or directory");
+    fs::remove_file(backup_of(folder.path())).expect("removed");
+    fs::create_dir(files_of(folder.path())).expect("created");
+    std::os::unix::fs::symlink("appendonlydir", backup_of(folder.path())).expect("created");
+    error(&mut client, &["BACKUP", "START"], "the folder of the append-only files");
+    error(&mut client, &["CONFIG", "SET", "backupdirname", "other"], "immutable");
+}
+
+#[test]
+fn a_killed_backup_is_reported_and_never_loaded() {
+    for sealed in [false, true] {
+        let folder = folder();
+        let server = start_in(folder.path(), &[]);
+        let mut client = server.connect();
+        ok(&mut client, &["SET", "k", "1"]);
+        start_backup(&mut client);
+        if sealed {
+            ok(&mut client, &["BACKUP", "SEAL"]);
+        }
+        kill(server);
+        let left = names_in(&backup_of(folder.path()));
+        assert_eq!(left.len(), if sealed { 3 } else { 2 }, "{left:?}");
+        let server = start_in(folder.path(), ON);
+        assert!(server.log().contains("perhaps of an earlier backup"), "{}", server.log());
+        let mut client = server.connect();
+        assert_eq!(client.command(&["DBSIZE"]), Value::Integer(0));
+        assert_eq!(status(&mut client, "state"), "idle");
+        error(&mut client, &["BACKUP", "START"], "is not empty");
+        ok(&mut client, &["BACKUP", "CLEANUP"]);
+        assert_eq!(names_in(&backup_of(folder.path())), left);
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_backup_and_no_write() {
+    for at_snapshot in [true, false] {
+        let folder = folder();
+        let server = start_in(folder.path(), &["--rdbcompression", "no"]);
+        let mut client = server.connect();
+        ok(&mut client, &["SET", "k", &"x".repeat(if at_snapshot { 200_000 } else { 1 })]);
+        limit_files(&server, Some(100_000));
+        ok(&mut client, &["BACKUP", "START"]);
+        if !at_snapshot {
+            await_state(&mut client, "incrementing");
+            for number in 0..50 {
+                ok(&mut client, &["SET", &format!("k{number}"), &"x".repeat(3000)]);
+            }
+        }
+        await_state(&mut client, "failed");
+        assert!(status(&mut client, "error").contains("File too large"), "{}", status(&mut client, "error"));
+        error(&mut client, &["BACKUP", "SEAL"], "No backup ready to seal");
+        await_no_files(folder.path());
+        limit_files(&server, None);
+        start_backup(&mut client);
+        let expected = digest(&mut client);
+        ok(&mut client, &["BACKUP", "SEAL"]);
+        let (_restored, copy) = restore(&mut client);
+        assert_eq!(digest(&mut copy.connect()), expected);
+    }
+}
+
+#[test]
+fn a_backup_fails_if_the_data_is_replaced() {
+    let (folder, primary_folder) = (folder(), folder());
+    let (server, primary) = (start_in(folder.path(), &[]), start_in(primary_folder.path(), &[]));
+    let mut client = server.connect();
+    ok(&mut client, &["SET", "k", "1"]);
+    start_backup(&mut client);
+    ok(&mut client, &["DEBUG", "RELOAD"]);
+    assert_eq!(status(&mut client, "error"), "the data was loaded again by DEBUG");
+    await_no_files(folder.path());
+    for load in ["disabled", "swapdb"] {
+        ok(&mut client, &["CONFIG", "SET", "repl-diskless-load", load]);
+        // With a write of its own it cannot continue without a snapshot.
+        ok(&mut client, &["SET", "own", "1"]);
+        start_backup(&mut client);
+        ok(&mut client, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+        await_state(&mut client, "failed");
+        assert_eq!(status(&mut client, "error"), "a snapshot of the primary replaced the data", "{load}");
+        await_no_files(folder.path());
+        ok(&mut client, &["REPLICAOF", "NO", "ONE"]);
+        ok(&mut primary.connect(), &["SET", load, "1"]);
+    }
+}
+
+#[test]
+fn a_replica_can_be_backed_up() {
+    let (folder, primary_folder) = (folder(), folder());
+    let (server, primary) = (start_in(folder.path(), &[]), start_in(primary_folder.path(), &[]));
+    let (mut client, mut writer) = (server.connect(), primary.connect());
+    ok(&mut client, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let copied = |client: &mut Client, key: &str| {
+        let since = Instant::now();
+        while client.command(&["EXISTS", key]) != Value::Integer(1) {
+            assert!(since.elapsed() < WITHIN, "{key} arrives");
+        }
+    };
+    ok(&mut writer, &["SET", "early", "1"]);
+    copied(&mut client, "early");
+    start_backup(&mut client);
+    ok(&mut writer, &["SET", "late", "1"]);
+    copied(&mut client, "late");
+    let expected = digest(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    let (_restored, copy) = restore(&mut client);
+    assert_eq!(digest(&mut copy.connect()), expected);
+}
+
+#[test]
+fn a_sealed_backup_is_removed_after_its_time() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    start_backup(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    ok(&mut client, &["CONFIG", "SET", "backup-sealed-ttl", "1"]);
+    await_state(&mut client, "idle");
+    assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+}
+
+#[test]
+fn a_seal_in_a_transaction_contains_none_of_its_changes() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    ok(&mut client, &["SET", "before", "1"]);
+    let queue = |client: &mut Client, requests: &[&[&str]]| {
+        ok(client, &["MULTI"]);
+        for words in requests {
+            assert_eq!(client.command(words).to_string(), "QUEUED");
+        }
+        let Value::Array(replies) = client.command(&["EXEC"]) else { panic!("no array") };
+        assert!(replies.iter().all(|reply| reply.to_string() == "OK"), "{replies:?}");
+    };
+    queue(&mut client, &[&["SET", "a", "1"], &["BACKUP", "START"], &["SET", "b", "1"]]);
+    await_state(&mut client, "incrementing");
+    let expected = digest(&mut client);
+    queue(&mut client, &[&["SET", "c", "1"], &["BACKUP", "SEAL"], &["SET", "d", "1"]]);
+    let (_restored, copy) = restore(&mut client);
+    assert_eq!(digest(&mut copy.connect()), expected);
+    queue(&mut client, &[&["BACKUP", "CLEANUP"]]);
+    assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+}
