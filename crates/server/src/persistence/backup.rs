@@ -172,7 +172,7 @@ fn begin(shared: &Shared, number: i64, files: &BackupFiles) -> Result<Option<Arc
     let outbox = Outbox::default();
     let begun = shared.engine.gate.exclusive(|alone| {
         let Some(save) = fix_point(shared, alone, options)? else { return Ok(None) };
-        let attached = attach(shared, (alone, number), file, &outbox);
+        let attached = attach(shared, (alone, number, &save), file, &outbox);
         if !matches!(attached, Ok(true)) {
             save.take_back(&shared.engine, alone);
             end_walk(shared);
@@ -204,11 +204,11 @@ fn fix_point(
     Err(FileError(unfit.to_string()))
 }
 
-/// Attaches the writer of the incremental file to the change log. Returns false, and attaches
-/// nothing, if backup `number` was aborted meanwhile.
+/// Attaches the writer of the incremental file to the change log, at the point of the snapshot that
+/// `save` writes. Returns false, and attaches nothing, if backup `number` was aborted meanwhile.
 fn attach(
     shared: &Shared,
-    (alone, number): (&Exclusive, i64),
+    (alone, number, save): (&Exclusive, i64, &Arc<Save>),
     file: Arc<dyn LogFile>,
     outbox: &Outbox,
 ) -> Result<bool, FileError> {
@@ -224,6 +224,7 @@ fn attach(
     let is_begun = state.machine.begin_snapshot(number);
     if is_begun {
         state.reader = Some(BackupReader { id, file, trouble });
+        state.save = Some(Arc::clone(save));
     }
     drop(state);
     if !is_begun {
@@ -276,6 +277,7 @@ fn write_base(shared: &Shared, files: &BackupFiles, save: &Save) -> Result<(), F
 fn end_work(shared: &Shared, number: i64, result: Result<(), FileError>) {
     let backup = &shared.persistence.backup;
     let mut state = backup.state();
+    state.save = None;
     match result {
         Ok(()) if state.machine.end_snapshot(number) => {
             tracing::info!("The snapshot of backup {number} is complete");
@@ -321,6 +323,7 @@ pub fn remove_failed(shared: &Shared) {
 pub fn settle_failed(shared: &Shared) {
     let backup = &shared.persistence.backup;
     if backup.state().machine.state() == State::Failed {
+        abandon_snapshot(shared);
         // The thread that works on the files may leave them to this one.
         backup.wait_until_idle();
         remove_failed(shared);
@@ -348,12 +351,20 @@ fn note_removal(state: &mut BackupState, files: &BackupFiles, removed: &Result<(
 pub fn abort(shared: &Shared) -> Result<(), Refusal> {
     shared.persistence.backup.abort()?;
     tracing::info!("The backup was aborted by a user");
-    if let Some(current) = &shared.persistence.state().current
-        && current.initiator == SaveInitiator::Backup
-    {
-        current.save.abandon(&shared.engine);
-    }
+    abandon_snapshot(shared);
     Ok(())
+}
+
+/// Abandons the snapshot of a backup that has failed, so that its thread ends soon. Does nothing if
+/// the backup has not failed.
+fn abandon_snapshot(shared: &Shared) {
+    let save = {
+        let state = shared.persistence.backup.state();
+        state.save.clone().filter(|_| state.machine.state() == State::Failed)
+    };
+    if let Some(save) = save {
+        shared.persistence.cancel_save(&shared.engine, &save);
+    }
 }
 
 /// The seal of a backup in progress: between its two steps, no other thread works on the files.
@@ -467,6 +478,7 @@ pub fn work_if_due(shared: &Arc<Shared>) {
         state.note_trouble();
         let may_remove = state.remove_at.is_none_or(|at| at <= Instant::now());
         match state.machine.state() {
+            State::Failed if state.is_busy => State::Failed,
             _ if state.is_busy => return,
             State::Failed | State::Sealed if !may_remove => return,
             State::Sealed if !state.machine.is_expired(unix_ms() / 1000, ttl_s) => return,
@@ -475,7 +487,10 @@ pub fn work_if_due(shared: &Arc<Shared>) {
     };
     match state {
         State::Pending => begin_if_pending(shared),
-        State::Failed => remove_failed(shared),
+        State::Failed => {
+            abandon_snapshot(shared);
+            remove_failed(shared);
+        }
         State::Sealed => {
             tracing::info!("Removing the sealed backup (backup-sealed-ttl)");
             // An error is logged, and the next round after REMOVE_RETRY tries again.

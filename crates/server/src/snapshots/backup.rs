@@ -8,6 +8,7 @@ use std::time::Instant;
 use engine::log::merger::ReaderId;
 use persist::backup::{Backup, FileNames, Refusal, State};
 use persist::folder::{FileError, LogFile};
+use persist::save::Save;
 
 /// The online backup of a server. Threads that work on its files are described in
 /// `persistence::backup`.
@@ -25,6 +26,8 @@ pub(crate) struct BackupState {
     pub machine: Backup,
     /// The files of the last backup; `None` if it has none.
     pub files: Option<BackupFiles>,
+    /// The walk of the snapshot, from its point until its thread ends; otherwise `None`.
+    pub save: Option<Arc<Save>>,
     /// The reader of the change log that records the changes; `None` before the snapshot and after
     /// the seal.
     pub reader: Option<BackupReader>,

@@ -403,6 +403,35 @@ fn a_full_disk_fails_the_backup_and_no_write() {
 }
 
 #[test]
+fn a_backup_that_fails_during_its_snapshot_blocks_no_client() {
+    for housekeeper in ["0", "1"] {
+        let folder = folder();
+        let server = start_in(folder.path(), &["--rdb-key-save-delay", "2000000000"]);
+        let mut client = server.connect();
+        for number in 0..20 {
+            ok(&mut client, &["SET", &format!("k{number}"), "1"]);
+        }
+        limit_files(&server, Some(20_000));
+        // Without its rounds, only the next request can end the snapshot.
+        ok(&mut client, &["DEBUG", "PAUSE-CRON", housekeeper]);
+        for words in [["BACKUP", "START"], ["BACKUP", "CLEANUP"]] {
+            ok(&mut client, &["BACKUP", "START"]);
+            assert_eq!(status(&mut client, "state"), "snapshotting");
+            ok(&mut client, &["SET", "big", &"x".repeat(30_000)]);
+            await_state(&mut client, "failed");
+            ok(&mut client, &words);
+            for mut other in [(); 8].map(|()| server.connect()) {
+                assert_eq!(other.command(&["PING"]).to_string(), "PONG");
+            }
+            if words[1] == "START" {
+                ok(&mut client, &["BACKUP", "ABORT"]);
+            }
+            assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+        }
+    }
+}
+
+#[test]
 fn a_backup_fails_if_the_data_is_replaced() {
     let (folder, primary_folder) = (folder(), folder());
     let (server, primary) = (start_in(folder.path(), &[]), start_in(primary_folder.path(), &[]));
