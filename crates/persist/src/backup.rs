@@ -21,7 +21,11 @@
 //! earlier backup changes nothing.
 
 use crate::aof::manifest::{Manifest, Part, manifest_name, temp_manifest_name};
-use crate::folder::{FileError, Folder, Place, create_temporary, rename_into_place};
+use crate::folder::{FileError, Folder as _, Place, create_temporary, rename_into_place};
+
+mod own_folder;
+
+pub use own_folder::{OwnFolder, OwnNames};
 
 /// The error that BACKUP STATUS shows after BACKUP ABORT, as in Redis.
 const ABORTED: &str = "aborted by user";
@@ -293,10 +297,10 @@ impl FileNames {
     /// Writes the manifest, after the base and the incremental file are complete and synced.
     ///
     /// # Errors
-    /// An error of the system, or the name of the manifest is taken. The folder then holds no
-    /// backup that can be loaded. Exception: if only the last sync of the folder fails, the
-    /// manifest may be there.
-    pub fn write_manifest(&self, folder: &dyn Folder) -> Result<(), FileError> {
+    /// An error of the system, or another program has created a file with the name. The folder then
+    /// holds no backup that can be loaded. Exception: if only the last sync of the folder fails,
+    /// the manifest may be there.
+    pub fn write_manifest(&self, folder: &OwnFolder<'_>) -> Result<(), FileError> {
         let mut file = create_temporary(folder, &self.temporary_manifest)?;
         file.append(self.manifest_text().as_bytes())?;
         file.sync()?;
@@ -306,20 +310,18 @@ impl FileNames {
         folder.sync()
     }
 
-    /// Removes all files of the backup, complete or not. Other files of the folder stay.
+    /// Removes the files that the backup has created, complete or not. Other files of the folder
+    /// stay, even those with a name of the backup.
     ///
     /// # Errors
     /// An error of the system. The next call continues.
-    pub fn remove(&self, folder: &dyn Folder) -> Result<(), FileError> {
-        if folder.has(&self.manifest) {
-            folder.remove(&self.manifest)?;
+    pub fn remove(&self, folder: &OwnFolder<'_>) -> Result<(), FileError> {
+        if folder.remove_own(&self.manifest)? {
             // Otherwise a crash could leave the manifest without the files that it names.
             folder.sync()?;
         }
         for name in [&self.temporary_manifest, &self.temporary_base, &self.incr, &self.base] {
-            if folder.has(name) {
-                folder.remove(name)?;
-            }
+            folder.remove_own(name)?;
         }
         folder.sync()
     }

@@ -2,8 +2,8 @@
 //! manifest must hold the whole base and all changes up to the seal.
 
 use persist::aof::manifest::Manifest;
-use persist::backup::FileNames;
-use persist::folder::{FileError, Folder, IncomingFile, Place, Syncing};
+use persist::backup::{FileNames, OwnFolder, OwnNames};
+use persist::folder::{FileError, Folder as _, IncomingFile, Place, Syncing};
 use persist::save::ChunkSink as _;
 use testkit::Rng;
 use testkit::disk::{Fault, Plan, SimulatedFolder};
@@ -18,7 +18,7 @@ fn names() -> FileNames {
 }
 
 /// Writes a backup from its start to its seal, in the order of the server's steps.
-fn write(folder: &SimulatedFolder) -> Result<(), FileError> {
+fn write(folder: &OwnFolder<'_>) -> Result<(), FileError> {
     let names = names();
     let incr = folder.create_log(&names.incr)?;
     let base = IncomingFile::create(folder, names.temporary_base.clone(), Syncing::AtEnd)?;
@@ -49,7 +49,7 @@ fn a_crash_or_a_kill_at_any_operation_leaves_a_whole_backup_or_none() {
         let mut rng = Rng::new(seed);
         let mut folder = SimulatedFolder::new(seed);
         folder.note_moments();
-        write(&folder).expect("the disk works");
+        write(&OwnFolder::new(&folder, &OwnNames::default())).expect("the disk works");
         let crashes = folder.crashes(&mut rng);
         let whole = crashes.iter().filter(|crash| is_whole(crash)).count();
         assert!(whole >= 1 && whole < crashes.len());
@@ -70,7 +70,9 @@ fn after_a_fault_at_any_operation_the_files_can_be_removed() {
         for at in 0.. {
             let folder = SimulatedFolder::new(seed);
             folder.plan(Plan::Once(at, *rng.pick(&[Fault::NoSpace, Fault::Io])));
-            let result = write(&folder);
+            let own = OwnNames::default();
+            let own_folder = OwnFolder::new(&folder, &own);
+            let result = write(&own_folder);
             if folder.failed().is_empty() {
                 assert_eq!(result, Ok(()));
                 break;
@@ -79,19 +81,46 @@ fn after_a_fault_at_any_operation_the_files_can_be_removed() {
             folder.plan(Plan::Never);
             // Only the last sync of the folder can fail with the manifest in its place.
             if !is_whole(&folder) {
-                names().remove(&folder).expect("the disk works again");
+                names().remove(&own_folder).expect("the disk works again");
                 assert_eq!(folder.names(), [""; 0], "operation {at}");
             }
         }
     }
 }
 
+/// Creates a file as another program does.
+fn create_foreign(folder: &SimulatedFolder, name: &str) {
+    let log = folder.create_log(name).expect("the name is free");
+    log.append(b"foreign").expect("the disk works");
+}
+
 #[test]
-fn a_removal_leaves_other_files() {
-    let folder = SimulatedFolder::new(1);
-    folder.create_log("appendonly.aof.6.incr.aof").expect("free");
-    folder.create_log(&names().incr).expect("free");
-    names().remove(&folder).expect("the disk works");
-    assert_eq!(folder.names(), ["appendonly.aof.6.incr.aof"]);
-    names().remove(&folder).expect("nothing is left to remove");
+fn a_removal_leaves_files_of_other_programs() {
+    let (folder, own) = (SimulatedFolder::new(1), OwnNames::default());
+    let own_folder = OwnFolder::new(&folder, &own);
+    create_foreign(&folder, "appendonly.aof.6.incr.aof");
+    create_foreign(&folder, &names().manifest);
+    own_folder.create_log(&names().incr).expect("free");
+    names().remove(&own_folder).expect("the disk works");
+    assert_eq!(folder.names(), ["appendonly.aof.6.incr.aof", &names().manifest]);
+    names().remove(&own_folder).expect("nothing is left to remove");
+}
+
+#[test]
+fn a_backup_fails_and_leaves_the_file_if_another_program_takes_a_name() {
+    let probe = SimulatedFolder::new(1);
+    write(&OwnFolder::new(&probe, &OwnNames::default())).expect("the disk works");
+    let names = names();
+    let mut taken = probe.names();
+    taken.extend([names.temporary_base.clone(), "temp-appendonly.aof.manifest".to_owned()]);
+    assert_eq!(taken.len(), 5);
+    for name in taken {
+        let (folder, own) = (SimulatedFolder::new(1), OwnNames::default());
+        let own_folder = OwnFolder::new(&folder, &own);
+        create_foreign(&folder, &name);
+        write(&own_folder).expect_err(&name);
+        names.remove(&own_folder).expect("the disk works");
+        assert_eq!(folder.names(), [&name[..]]);
+        assert_eq!(folder.file(&name).as_deref(), Some(&b"foreign"[..]), "{name}");
+    }
 }

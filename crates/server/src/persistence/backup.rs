@@ -143,7 +143,8 @@ pub fn start(shared: &Shared) -> Result<(), Unstarted> {
     }
     prepare_folder(&path, &append_only)?;
     let number = state.machine.start(unix_ms() / 1000)?;
-    state.files = Some(BackupFiles { folder: path, names: FileNames::new(&name, number) });
+    state.files =
+        Some(BackupFiles { folder: path, names: FileNames::new(&name, number), own: Arc::default() });
     state.remove_at = None;
     tracing::info!("Backup {number} started");
     Ok(())
@@ -166,8 +167,7 @@ pub fn begin_if_pending(shared: &Arc<Shared>) {
 /// Creates the incremental file, fixes the point of the snapshot, and records all later changes.
 /// Returns `None` if the snapshot cannot begin now, or the backup was aborted meanwhile.
 fn begin(shared: &Shared, number: i64, files: &BackupFiles) -> Result<Option<Arc<Save>>, FileError> {
-    let folder = DataFolder::new(&files.folder);
-    let file = folder.create_log(&files.names.incr)?;
+    let file = files.in_folder(|folder| folder.create_log(&files.names.incr))?;
     let options = SaveOptions { on_flush: OnFlush::Continue, ..save_options_for(shared, "1") };
     let outbox = Outbox::default();
     let begun = shared.engine.gate.exclusive(|alone| {
@@ -181,7 +181,7 @@ fn begin(shared: &Shared, number: i64, files: &BackupFiles) -> Result<Option<Arc
     });
     shared.wake(&outbox);
     if matches!(begun, Ok(None)) {
-        folder.remove(&files.names.incr)?;
+        files.in_folder(|folder| folder.remove(&files.names.incr))?;
     }
     begun
 }
@@ -261,11 +261,11 @@ fn write_base(shared: &Shared, files: &BackupFiles, save: &Save) -> Result<(), F
         true => Syncing::Every { len_bytes: super::SYNC_STEP_BYTES },
         false => Syncing::AtEnd,
     };
-    let folder = DataFolder::new(&files.folder);
     let (temporary, name) = (files.names.temporary_base.clone(), files.names.base.clone());
-    let target = Target { folder: &folder, temporary, name, place: Place::Free, syncing };
-    let saved =
-        folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, Way::Gate));
+    let saved = files.in_folder(|folder| {
+        let target = Target { folder, temporary, name, place: Place::Free, syncing };
+        folder::save_into(target, save, &shared.engine, |out| run_walkers(shared, save, out, Way::Gate))
+    });
     saved.map_err(|unsaved| match unsaved {
         Unsaved::Cancelled => FileError("the snapshot was cancelled".to_owned()),
         Unsaved::Failed(trouble) => trouble,
@@ -312,7 +312,7 @@ pub fn remove_failed(shared: &Shared) {
     if let Some(reader) = reader {
         shared.engine.gate.exclusive(|alone| detach(shared, alone, &reader));
     }
-    let removed = files.names.remove(&DataFolder::new(&files.folder));
+    let removed = files.in_folder(|folder| files.names.remove(folder));
     let mut state = shared.persistence.backup.state();
     note_removal(&mut state, &files, &removed);
     shared.persistence.backup.release(state);
@@ -404,8 +404,8 @@ impl Sealing {
             Some(trouble) => Err(trouble.clone()),
             None => self.reader.file.sync(),
         };
-        let folder = DataFolder::new(&self.files.folder);
-        let written = written.and_then(|()| self.files.names.write_manifest(&folder));
+        let Self { files, .. } = &self;
+        let written = written.and_then(|()| files.in_folder(|folder| files.names.write_manifest(folder)));
         // A crash must not take the folder from `dir`.
         let written = written.and_then(|()| sync_parent(&self.files.folder));
         let backup = &shared.persistence.backup;
@@ -455,7 +455,7 @@ pub fn clean_up(shared: &Shared) -> Result<(), Uncleaned> {
     if let Some(files) = state.files.clone() {
         state.is_busy = true;
         drop(state);
-        let removed = files.names.remove(&DataFolder::new(&files.folder));
+        let removed = files.in_folder(|folder| files.names.remove(folder));
         state = backup.state();
         note_removal(&mut state, &files, &removed);
         if let Err(trouble) = removed {

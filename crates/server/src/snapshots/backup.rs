@@ -6,9 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use engine::log::merger::ReaderId;
-use persist::backup::{Backup, FileNames, Refusal, State};
+use persist::backup::{Backup, FileNames, OwnFolder, OwnNames, Refusal, State};
 use persist::folder::{FileError, LogFile};
 use persist::save::Save;
+
+use super::DataFolder;
 
 /// The online backup of a server. Threads that work on its files are described in
 /// `persistence::backup`.
@@ -44,6 +46,16 @@ pub(crate) struct BackupFiles {
     /// The absolute path of the folder. A change of `dir` does not move the backup.
     pub folder: PathBuf,
     pub names: FileNames,
+    /// The names that the backup has created in the folder.
+    pub own: Arc<OwnNames>,
+}
+
+impl BackupFiles {
+    /// Calls `work` with the folder of the backup. In it, files of other programs are neither
+    /// replaced nor removed.
+    pub fn in_folder<R>(&self, work: impl FnOnce(&OwnFolder<'_>) -> R) -> R {
+        work(&OwnFolder::new(&DataFolder::new(&self.folder), &self.own))
+    }
 }
 
 /// The reader of the change log that writes the changes to the incremental file of the backup.

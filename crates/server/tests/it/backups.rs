@@ -350,6 +350,33 @@ fn foreign_files_are_refused_and_stay() {
 }
 
 #[test]
+fn files_of_other_programs_with_the_names_of_a_backup_stay() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    ok(&mut client, &["SET", "k", "1"]);
+    let manifest = backup_of(folder.path()).join("appendonly.aof.manifest");
+    let base = backup_of(folder.path()).join("appendonly.aof.2.base.rdb");
+    start_backup(&mut client);
+    fs::write(&manifest, "mine").expect("written");
+    error(&mut client, &["BACKUP", "SEAL"], "another program created appendonly.aof.manifest");
+    assert_eq!(status(&mut client, "state"), "failed");
+    ok(&mut client, &["BACKUP", "CLEANUP"]);
+    assert_eq!(names_in(&backup_of(folder.path())), ["appendonly.aof.manifest"]);
+    assert_eq!(fs::read(&manifest).expect("read"), b"mine");
+    error(&mut client, &["BACKUP", "START"], "is not empty");
+    fs::remove_file(&manifest).expect("removed");
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "2000000000"]);
+    ok(&mut client, &["BACKUP", "START"]);
+    fs::write(&base, "mine").expect("written");
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    await_state(&mut client, "failed");
+    ok(&mut client, &["BACKUP", "CLEANUP"]);
+    assert_eq!(names_in(&backup_of(folder.path())), ["appendonly.aof.2.base.rdb"]);
+    assert_eq!(fs::read(&base).expect("read"), b"mine");
+}
+
+#[test]
 fn a_killed_backup_is_reported_and_never_loaded() {
     for sealed in [false, true] {
         let folder = folder();
