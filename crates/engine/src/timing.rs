@@ -97,7 +97,7 @@ impl Timing {
             if engine.meter.samples_keys() {
                 engine.sample_keys(session.db(), Some(registered), &request.args);
             }
-            return self.blocked(engine, registered, u64::from(called));
+            return self.blocked(engine, registered.called_by(&request.args), u64::from(called));
         }
         self.calls += u64::from(called);
         let goes_on = registered.is_short
