@@ -1,18 +1,27 @@
 //! BACKUP: online backups, as in Redis 8.10.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
+use ::commands::wait::EmptyReply;
 use ::commands::{Args, CommandError};
+use engine::threads::{Delivery, Outbox};
+use engine::wait::{BlockedClient, KeylessWait};
 use persist::backup::Refusal;
+use resp::Reply;
+use stdx::ByteQueue;
 
 use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::persistence::backup::{self, Uncleaned, Unstarted};
+use crate::persistence::backup::{self, Uncleaned, Unsealed, Unstarted};
+use crate::shared::Shared;
 
 /// The commands that this file adds to the command table, through [`super::all`].
 pub static COMMANDS: &[&Command<Runner>] = &[&BACKUP];
 
 /// The command flags of the BACKUP subcommands that change the backup.
-const CHANGING: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
+const CHANGING: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_MULTI);
 /// The command flags of the BACKUP subcommands that show the backup.
 const SHOWING: Flags = Flags::ADMIN.union(Flags::STALE);
 /// The ACL categories of the BACKUP subcommands.
@@ -37,6 +46,54 @@ fn refusal(refusal: Refusal) -> CommandError {
         Refusal::NotIncrementing => NOT_INCREMENTING,
         Refusal::NotInProgress => NOT_IN_PROGRESS,
     }
+}
+
+/// The work of a request on the files of the backup.
+type Request = fn(&Arc<Shared>) -> Result<(), CommandError>;
+
+/// Runs a request on a thread of its own, because it waits for the disk and for other threads. The
+/// client is blocked until the reply; other clients of its I/O thread continue.
+fn run_beside(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, work: Request) {
+    let blocked = &ctx.shared.engine.blocked;
+    let wait = KeylessWait {
+        registered: ctx.registered,
+        empty: EmptyReply::NullArray,
+        deadline_ms: None,
+        awaited_position: 0,
+    };
+    blocked.block_without_keys(ctx.session, args, wait);
+    let waiter = blocked.of(&ctx.session.info).expect("its own thread has just blocked the client");
+    let (shared, thread_waiter) = (Arc::clone(ctx.shared), Arc::clone(&waiter));
+    let body = move || {
+        let since = Instant::now();
+        let result = work(&shared);
+        end_wait(&shared, &thread_waiter, (since, result));
+    };
+    if let Err(error) = std::thread::Builder::new().name("backup".to_owned()).spawn(body) {
+        let error = CommandError::Text(format!("ERR A thread cannot be created: {error}"));
+        end_wait(ctx.shared, &waiter, (Instant::now(), Err(error)));
+    }
+}
+
+/// Replies to a client whose request has run since the time `since`, unless its connection was
+/// closed meanwhile.
+fn end_wait(shared: &Shared, waiter: &BlockedClient, (since, result): (Instant, Result<(), CommandError>)) {
+    if !shared.engine.blocked.end(waiter) {
+        return;
+    }
+    let (mut out, outbox) = (ByteQueue::new(), Outbox::default());
+    let mut reply = Reply::new(&mut out, waiter.protocol);
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => {
+            let line = error.line();
+            shared.engine.count_failure(waiter.thread, waiter.registered, &line);
+            reply.error_bytes(&line);
+        }
+    }
+    let delivery = Delivery { took: since.elapsed(), ..waiter.delivery(out) };
+    shared.engine.threads.deliver(waiter.thread, delivery, &outbox);
+    shared.wake(&outbox);
 }
 
 static BACKUP: Command<Runner> = Command {
@@ -73,14 +130,9 @@ static BACKUP_ABORT: Command<Runner> = Command {
     run: Runner::Server(backup_abort),
     ..Command::DEFAULT
 };
-/// Handles BACKUP ABORT. Outside a transaction, the files are removed before the reply.
-fn backup_abort(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let shared = ctx.shared;
-    backup::abort(shared).map_err(refusal)?;
-    if !ctx.session.in_exec {
-        ctx.pass.outside(|| backup::settle_failed(shared));
-    }
-    ctx.reply.ok();
+/// Handles BACKUP ABORT: removes the files of the backup before the reply.
+fn backup_abort(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    run_beside(ctx, args, |shared| backup::abort(shared).map_err(refusal));
     Ok(())
 }
 
@@ -96,23 +148,16 @@ static BACKUP_CLEANUP: Command<Runner> = Command {
     run: Runner::Server(backup_cleanup),
     ..Command::DEFAULT
 };
-/// Handles BACKUP CLEANUP.
-fn backup_cleanup(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let shared = ctx.shared;
-    let is_in_exec = ctx.session.in_exec;
-    let cleaned = ctx.pass.outside(|| {
-        if !is_in_exec {
-            backup::settle_failed(shared);
-        }
-        backup::clean_up(shared)
+/// Handles BACKUP CLEANUP: removes the files of the backup before the reply.
+fn backup_cleanup(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    run_beside(ctx, args, |shared| {
+        backup::clean_up(shared).map_err(|uncleaned| match uncleaned {
+            Uncleaned::Refused(_) => BUSY,
+            Uncleaned::Failed(trouble) => {
+                CommandError::Text(format!("ERR The files of the backup cannot be removed: {trouble}"))
+            }
+        })
     });
-    cleaned.map_err(|uncleaned| match uncleaned {
-        Uncleaned::Refused(_) => BUSY,
-        Uncleaned::Failed(trouble) => {
-            CommandError::Text(format!("ERR The files of the backup cannot be removed: {trouble}"))
-        }
-    })?;
-    ctx.reply.ok();
     Ok(())
 }
 
@@ -180,14 +225,13 @@ static BACKUP_SEAL: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// Handles BACKUP SEAL. The backup contains the data of a moment between the request and the reply.
-/// In a transaction, it contains none of the changes of the transaction.
-fn backup_seal(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let shared = ctx.shared;
-    let sealing = backup::begin_seal(shared).map_err(refusal)?;
-    ctx.pass.exclusive(|alone| sealing.detach(shared, alone));
-    let sealed = ctx.pass.outside(|| sealing.complete(shared));
-    sealed.map_err(|trouble| CommandError::Text(format!("ERR The backup has failed: {trouble}")))?;
-    ctx.reply.ok();
+fn backup_seal(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    run_beside(ctx, args, |shared| {
+        backup::seal(shared).map_err(|unsealed| match unsealed {
+            Unsealed::Refused(reason) => refusal(reason),
+            Unsealed::Failed(trouble) => CommandError::Text(format!("ERR The backup has failed: {trouble}")),
+        })
+    });
     Ok(())
 }
 
@@ -203,32 +247,22 @@ static BACKUP_START: Command<Runner> = Command {
     run: Runner::Server(backup_start),
     ..Command::DEFAULT
 };
-/// Handles BACKUP START. In a transaction the snapshot begins after EXEC.
-fn backup_start(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let shared = ctx.shared;
-    let is_in_exec = ctx.session.in_exec;
-    let started = ctx.pass.outside(|| {
-        if !is_in_exec {
-            backup::settle_failed(shared);
-        }
-        backup::start(shared)?;
-        if !is_in_exec {
-            backup::begin_if_pending(shared);
-        }
-        Ok(())
+/// Handles BACKUP START. Before the reply, the snapshot begins, or must wait for a save, a rewrite
+/// or a load.
+fn backup_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    run_beside(ctx, args, |shared| {
+        backup::start(shared).map_err(|unstarted| match unstarted {
+            Unstarted::Refused(reason) => refusal(reason),
+            Unstarted::NotEmpty(path) => CommandError::quoting(
+                "ERR The backup directory ",
+                path.as_os_str().as_encoded_bytes(),
+                " is not empty",
+            ),
+            Unstarted::Failed(trouble) => {
+                CommandError::Text(format!("ERR The backup directory cannot be used: {trouble}"))
+            }
+        })
     });
-    started.map_err(|unstarted| match unstarted {
-        Unstarted::Refused(reason) => refusal(reason),
-        Unstarted::NotEmpty(path) => CommandError::quoting(
-            "ERR The backup directory ",
-            path.as_os_str().as_encoded_bytes(),
-            " is not empty",
-        ),
-        Unstarted::Failed(trouble) => {
-            CommandError::Text(format!("ERR The backup directory cannot be used: {trouble}"))
-        }
-    })?;
-    ctx.reply.ok();
     Ok(())
 }
 

@@ -11,9 +11,14 @@
 //! append-only file. So a rewrite, or turning `appendonly` on or off, does not affect it, and an
 //! error of its files fails the backup only: no reply waits for them.
 //!
+//! START, SEAL, ABORT, CLEANUP and the work that the housekeeper begins run on threads of their
+//! own, because they wait for the disk, for the gate and for each other. Their callers are outside
+//! the gate that guards the keyspace.
+//!
 //! At any time at most one thread works on the files (`BackupState::claim`). Whoever fails the
 //! backup meanwhile only changes its state; the files are removed by that thread or by the
-//! housekeeper. No thread holds the lock of the state while it waits for the gate.
+//! housekeeper. No thread holds the lock of the state while it waits for the gate, or works on
+//! files.
 
 use std::fs;
 use std::io;
@@ -29,7 +34,7 @@ use engine::log::target::LogTarget;
 use engine::threads::Outbox;
 use keyspace::Exclusive;
 use keyspace::snapshot::OnFlush;
-use persist::backup::{FileNames, Refusal, State};
+use persist::backup::{Backup, FileNames, Refusal, State};
 use persist::folder::{self, FileError, Folder as _, LogFile, Place, Syncing, Target, Unsaved};
 use persist::save::{Save, SaveOptions, Way};
 
@@ -39,7 +44,7 @@ use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::snapshots::backup::{BackupFiles, BackupReader, BackupState};
+use crate::snapshots::backup::{BackupFiles, BackupReader, BackupState, Work};
 use crate::snapshots::{DataFolder, SaveInitiator, folder_path};
 
 /// Time after which the files of a failed or expired backup are removed again after an error.
@@ -125,38 +130,66 @@ fn prepare_folder(path: &Path, append_only: &Path) -> Result<(), Unstarted> {
     }
 }
 
-/// Starts a backup. Its snapshot begins with [`begin_if_pending`], or by the housekeeper.
-///
-/// # Errors
-/// The reason why no backup has started. The state of the backup stays.
-pub fn start(shared: &Shared) -> Result<(), Unstarted> {
-    shared.persistence.backup.state().machine.check_start()?;
+/// Creates the folder of a backup that is about to start, if it is missing. Returns its path and
+/// the option `appendfilename`.
+fn prepare(shared: &Shared) -> Result<(PathBuf, String), Unstarted> {
     let (path, append_only, name) = {
         let store = shared.config();
         shared.persistence.lock_folder(&store)?;
         (backup_path(&store)?, files_path(&store), files_name(&store))
     };
-    let mut state = shared.persistence.backup.state();
-    state.machine.check_start()?;
-    if state.is_busy {
-        return Err(Refusal::InProgress.into());
-    }
     prepare_folder(&path, &append_only)?;
-    let number = state.machine.start(unix_ms() / 1000)?;
-    state.files =
-        Some(BackupFiles { folder: path, names: FileNames::new(&name, number), own: Arc::default() });
-    state.remove_at = None;
-    tracing::info!("Backup {number} started");
+    Ok((path, name))
+}
+
+/// Starts a backup, and begins its snapshot unless a save, a rewrite or a load is in progress. Then
+/// the housekeeper begins it later. First removes the files of a failed backup.
+///
+/// # Errors
+/// The reason why no backup has started. The state of the backup stays.
+pub fn start(shared: &Arc<Shared>) -> Result<(), Unstarted> {
+    let backup = &shared.persistence.backup;
+    loop {
+        settle_failed(shared);
+        let mut state = backup.settled(Backup::check_start)?;
+        match &state.files {
+            // Another backup has failed meanwhile.
+            Some(_) if state.remove_at.is_none() => continue,
+            Some(left) => return Err(Unstarted::NotEmpty(left.folder.clone())),
+            None => {}
+        }
+        // Other threads leave the state to this one while it examines the folder.
+        state.is_busy = true;
+        break;
+    }
+    let prepared = prepare(shared);
+    let mut state = backup.state();
+    let started = prepared.and_then(|(folder, name)| {
+        let number = state.machine.start(unix_ms() / 1000)?;
+        let files = BackupFiles { folder, names: FileNames::new(&name, number), own: Arc::default() };
+        Ok(Work { number, files, reader: None })
+    });
+    let work = match started {
+        Ok(work) => work,
+        Err(unstarted) => {
+            backup.release(state);
+            return Err(unstarted);
+        }
+    };
+    tracing::info!("Backup {} started", work.number);
+    (state.files, state.remove_at) = (Some(work.files.clone()), None);
+    backup.note_change(state);
+    match super::full_sync::is_busy(shared) {
+        true => end_work(shared, work.number, Ok(())),
+        false => begin_snapshot(shared, work),
+    }
     Ok(())
 }
 
 /// Begins the snapshot of a pending backup, unless a save, a rewrite or a load is in progress; then
-/// the housekeeper begins it later. The caller is outside the gate that guards the keyspace.
-pub fn begin_if_pending(shared: &Arc<Shared>) {
-    if super::full_sync::is_busy(shared) {
-        return;
-    }
-    let Some((number, files, _)) = shared.persistence.backup.state().claim(State::Pending) else { return };
+/// the housekeeper tries again.
+fn begin_snapshot(shared: &Arc<Shared>, work: Work) {
+    let Work { number, files, .. } = work;
     match begin(shared, number, &files) {
         Ok(Some(save)) => write_base_in_background(shared, number, files, save),
         Ok(None) => end_work(shared, number, Ok(())),
@@ -273,7 +306,7 @@ fn write_base(shared: &Shared, files: &BackupFiles, save: &Save) -> Result<(), F
 }
 
 /// Ends the work of this thread on the snapshot of backup `number`. Removes the files if the backup
-/// has failed. The caller is outside the gate that guards the keyspace.
+/// has failed.
 fn end_work(shared: &Shared, number: i64, result: Result<(), FileError>) {
     let backup = &shared.persistence.backup;
     let mut state = backup.state();
@@ -304,31 +337,47 @@ fn detach(shared: &Shared, alone: &Exclusive, reader: &BackupReader) {
     shared.wake(&outbox);
 }
 
-/// Removes the files of a failed backup, unless another thread works on them and will do so. The
-/// caller is outside the gate that guards the keyspace.
-pub fn remove_failed(shared: &Shared) {
-    let claimed = shared.persistence.backup.state().claim(State::Failed);
-    let Some((_, files, reader)) = claimed else { return };
-    if let Some(reader) = reader {
-        shared.engine.gate.exclusive(|alone| detach(shared, alone, &reader));
+/// Removes the files that this thread has claimed, then ends its work. Calls `at_end` if they are
+/// removed.
+///
+/// # Errors
+/// An error of the system. The housekeeper tries again later.
+fn remove_files(
+    shared: &Shared,
+    work: &Work,
+    at_end: impl FnOnce(&mut BackupState),
+) -> Result<(), FileError> {
+    if let Some(reader) = &work.reader {
+        shared.engine.gate.exclusive(|alone| detach(shared, alone, reader));
     }
-    let removed = files.in_folder(|folder| files.names.remove(folder));
+    let removed = work.files.in_folder(|folder| work.files.names.remove(folder));
     let mut state = shared.persistence.backup.state();
-    note_removal(&mut state, &files, &removed);
+    note_removal(&mut state, &work.files, &removed);
+    if removed.is_ok() {
+        at_end(&mut state);
+    }
     shared.persistence.backup.release(state);
+    removed
 }
 
-/// Waits until the files of a failed backup are removed, or cannot be. Does nothing in other
-/// states. The caller is outside the gate that guards the keyspace.
-pub fn settle_failed(shared: &Shared) {
-    let backup = &shared.persistence.backup;
-    if backup.state().machine.state() == State::Failed {
-        abandon_snapshot(shared);
-        // The thread that works on the files may leave them to this one.
-        backup.wait_until_idle();
-        remove_failed(shared);
-        backup.wait_until_idle();
+/// Removes the files of a failed backup, unless another thread works on them and will do so.
+fn remove_failed(shared: &Shared) {
+    let claimed = shared.persistence.backup.state().claim(State::Failed);
+    if let Some(work) = claimed {
+        // An error is logged, and the housekeeper tries again.
+        let _ = remove_files(shared, &work, |_| ());
     }
+}
+
+/// Ends the snapshot of a failed backup, and waits until its files are removed, or cannot be. Does
+/// nothing in other states.
+fn settle_failed(shared: &Shared) {
+    abandon_snapshot(shared);
+    let backup = &shared.persistence.backup;
+    // The thread that works on the files may leave them to this one.
+    backup.wait_for_failed();
+    remove_failed(shared);
+    backup.wait_for_failed();
 }
 
 /// Records the result of the removal of a backup's files. After an error, the housekeeper tries
@@ -343,15 +392,15 @@ fn note_removal(state: &mut BackupState, files: &BackupFiles, removed: &Result<(
     }
 }
 
-/// Aborts the backup in progress. [`remove_failed`] removes its files, or the thread that works on
-/// them.
+/// Aborts the backup in progress, and removes its files. If they cannot be removed, the housekeeper
+/// tries again.
 ///
 /// # Errors
 /// If no backup is in progress.
 pub fn abort(shared: &Shared) -> Result<(), Refusal> {
     shared.persistence.backup.abort()?;
     tracing::info!("The backup was aborted by a user");
-    abandon_snapshot(shared);
+    settle_failed(shared);
     Ok(())
 }
 
@@ -359,7 +408,8 @@ pub fn abort(shared: &Shared) -> Result<(), Refusal> {
 /// the backup has not failed.
 fn abandon_snapshot(shared: &Shared) {
     let save = {
-        let state = shared.persistence.backup.state();
+        let mut state = shared.persistence.backup.state();
+        state.note_trouble();
         state.save.clone().filter(|_| state.machine.state() == State::Failed)
     };
     if let Some(save) = save {
@@ -367,65 +417,56 @@ fn abandon_snapshot(shared: &Shared) {
     }
 }
 
-/// The seal of a backup in progress: between its two steps, no other thread works on the files.
-pub struct Sealing {
-    number: i64,
-    files: BackupFiles,
-    reader: BackupReader,
+/// The reason why a backup was not sealed.
+pub enum Unsealed {
+    /// The state of the backup forbids it.
+    Refused(Refusal),
+    /// The backup has failed, or was aborted meanwhile.
+    Failed(FileError),
 }
 
-/// Begins to seal the backup. The caller calls [`Sealing::detach`], then [`Sealing::complete`].
+/// Seals the backup in progress: it contains the data of the moment at which its reader of the
+/// change log is detached.
 ///
 /// # Errors
-/// If no backup is in the state `incrementing`, or another client seals it.
-pub fn begin_seal(shared: &Shared) -> Result<Sealing, Refusal> {
-    let mut state = shared.persistence.backup.state();
-    state.note_trouble();
-    state.machine.check_seal()?;
-    match state.claim(State::Incrementing) {
-        Some((number, files, Some(reader))) => Ok(Sealing { number, files, reader }),
-        _ => Err(Refusal::NotIncrementing),
-    }
+/// The backup is not in the state `incrementing`, has failed, or was aborted meanwhile.
+pub fn seal(shared: &Shared) -> Result<(), Unsealed> {
+    let backup = &shared.persistence.backup;
+    backup.state().note_trouble();
+    let claimed = backup.settled(Backup::check_seal).map_err(Unsealed::Refused)?.claim(State::Incrementing);
+    let Some(Work { number, files, reader: Some(reader) }) = claimed else {
+        return Err(Unsealed::Refused(Refusal::NotIncrementing));
+    };
+    shared.engine.gate.exclusive(|alone| detach(shared, alone, &reader));
+    let written = write_end(&files, &reader);
+    let mut state = backup.state();
+    let result = match written {
+        Ok(()) if state.machine.seal(number, unix_ms() / 1000) => {
+            tracing::info!("Backup {number} is sealed");
+            Ok(())
+        }
+        Ok(()) => Err(FileError(state.machine.error().to_owned())),
+        Err(trouble) => {
+            if state.machine.fail(number, &trouble.0) {
+                tracing::warn!("Backup {number} has failed: {trouble}");
+            }
+            Err(trouble)
+        }
+    };
+    backup.release(state);
+    remove_failed(shared);
+    result.map_err(Unsealed::Failed)
 }
 
-impl Sealing {
-    /// Ends the recording of changes: the backup contains exactly the data of this moment. The
-    /// caller is the exclusive owner of the keyspace.
-    pub fn detach(&self, shared: &Shared, alone: &Exclusive) {
-        detach(shared, alone, &self.reader);
+/// Syncs the incremental file of a backup, whose reader is detached, and writes the manifest.
+fn write_end(files: &BackupFiles, reader: &BackupReader) -> Result<(), FileError> {
+    if let Some(trouble) = reader.trouble.get() {
+        return Err(trouble.clone());
     }
-
-    /// Syncs the incremental file and writes the manifest.
-    ///
-    /// # Errors
-    /// The backup has failed for this reason, or was aborted meanwhile.
-    pub fn complete(self, shared: &Shared) -> Result<(), FileError> {
-        let written = match self.reader.trouble.get() {
-            Some(trouble) => Err(trouble.clone()),
-            None => self.reader.file.sync(),
-        };
-        let Self { files, .. } = &self;
-        let written = written.and_then(|()| files.in_folder(|folder| files.names.write_manifest(folder)));
-        // A crash must not take the folder from `dir`.
-        let written = written.and_then(|()| sync_parent(&self.files.folder));
-        let backup = &shared.persistence.backup;
-        let mut state = backup.state();
-        let result = match written {
-            Ok(()) if state.machine.seal(self.number, unix_ms() / 1000) => {
-                tracing::info!("Backup {} is sealed", self.number);
-                Ok(())
-            }
-            Ok(()) => Err(FileError(state.machine.error().to_owned())),
-            Err(trouble) => {
-                if state.machine.fail(self.number, &trouble.0) {
-                    tracing::warn!("Backup {} has failed: {trouble}", self.number);
-                }
-                Err(trouble)
-            }
-        };
-        backup.release(state);
-        result
-    }
+    reader.file.sync()?;
+    files.in_folder(|folder| files.names.write_manifest(folder))?;
+    // A crash must not take the folder from `dir`.
+    sync_parent(&files.folder)
 }
 
 fn sync_parent(path: &Path) -> Result<(), FileError> {
@@ -445,59 +486,67 @@ pub enum Uncleaned {
 /// # Errors
 /// The reason why files are left. The state of the backup stays.
 pub fn clean_up(shared: &Shared) -> Result<(), Uncleaned> {
+    abandon_snapshot(shared);
     let backup = &shared.persistence.backup;
-    let mut state = backup.state();
-    state.machine.check_clean_up().map_err(Uncleaned::Refused)?;
-    // In a transaction, the files of a backup that it has aborted are still in use.
-    if state.is_busy || state.reader.is_some() {
-        return Err(Uncleaned::Refused(Refusal::InProgress));
-    }
-    if let Some(files) = state.files.clone() {
-        state.is_busy = true;
-        drop(state);
-        let removed = files.in_folder(|folder| files.names.remove(folder));
-        state = backup.state();
-        note_removal(&mut state, &files, &removed);
-        if let Err(trouble) = removed {
-            backup.release(state);
-            return Err(Uncleaned::Failed(trouble));
+    let mut state = backup.settled(Backup::check_clean_up).map_err(Uncleaned::Refused)?;
+    let present = state.machine.state();
+    match state.claim(present) {
+        Some(work) => {
+            drop(state);
+            remove_and_forget(shared, &work).map_err(Uncleaned::Failed)
         }
+        None => state.machine.clean_up().map_err(Uncleaned::Refused),
     }
-    let cleaned = state.machine.clean_up().map_err(Uncleaned::Refused);
-    backup.release(state);
-    cleaned
+}
+
+/// Removes the files of a sealed or failed backup that this thread has claimed. After this there is
+/// no backup.
+fn remove_and_forget(shared: &Shared, work: &Work) -> Result<(), FileError> {
+    remove_files(shared, work, |state| {
+        state.machine.clean_up().expect("no other thread changes the state of an ended backup");
+    })
 }
 
 /// Begins the snapshot of a pending backup, and removes the files of a failed one and of a sealed
-/// one whose `backup-sealed-ttl` has passed. The housekeeper calls this function ten times a
-/// second.
+/// one whose `backup-sealed-ttl` has passed. Does so on a thread of its own. The housekeeper calls
+/// this function ten times a second.
 pub fn work_if_due(shared: &Arc<Shared>) {
-    let ttl_s = options::BACKUP_SEALED_TTL.of(&shared.config());
-    let state = {
-        let mut state = shared.persistence.backup.state();
-        state.note_trouble();
-        let may_remove = state.remove_at.is_none_or(|at| at <= Instant::now());
-        match state.machine.state() {
-            State::Failed if state.is_busy => State::Failed,
-            _ if state.is_busy => return,
-            State::Failed | State::Sealed if !may_remove => return,
-            State::Sealed if !state.machine.is_expired(unix_ms() / 1000, ttl_s) => return,
-            present => present,
-        }
-    };
-    match state {
-        State::Pending => begin_if_pending(shared),
-        State::Failed => {
-            abandon_snapshot(shared);
-            remove_failed(shared);
-        }
+    abandon_snapshot(shared);
+    let Some((state, work)) = claim_due(shared) else { return };
+    let thread_shared = Arc::clone(shared);
+    let body = move || match state {
+        State::Pending => begin_snapshot(&thread_shared, work),
         State::Sealed => {
             tracing::info!("Removing the sealed backup (backup-sealed-ttl)");
             // An error is logged, and the next round after REMOVE_RETRY tries again.
-            let _ = clean_up(shared);
+            let _ = remove_and_forget(&thread_shared, &work);
         }
-        State::Idle | State::Snapshotting | State::Incrementing => {}
+        _ => {
+            let _ = remove_files(&thread_shared, &work, |_| ());
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("backup".to_owned()).spawn(body) {
+        tracing::warn!("The work on a backup is delayed, because a thread cannot be created: {error}");
+        shared.persistence.backup.release(shared.persistence.backup.state());
     }
+}
+
+/// Claims the files of the backup if there is work to do that no request waits for. Returns the
+/// state that requires this work.
+fn claim_due(shared: &Shared) -> Option<(State, Work)> {
+    let (ttl_s, may_begin) =
+        (options::BACKUP_SEALED_TTL.of(&shared.config()), !super::full_sync::is_busy(shared));
+    let mut state = shared.persistence.backup.state();
+    let may_remove = state.remove_at.is_none_or(|at| at <= Instant::now());
+    let present = state.machine.state();
+    let is_due = match present {
+        State::Pending => may_begin,
+        State::Failed => may_remove,
+        State::Sealed => may_remove && state.machine.is_expired(unix_ms() / 1000, ttl_s),
+        State::Idle | State::Snapshotting | State::Incrementing => false,
+    };
+    let work = if is_due { state.claim(present) } else { None };
+    work.map(|work| (present, work))
 }
 
 /// Logs a warning if an earlier process has left files in the folder of the backup. The server

@@ -17,8 +17,9 @@ use super::DataFolder;
 #[derive(Default)]
 pub struct OnlineBackup {
     state: Mutex<BackupState>,
-    /// The condition variable that is signalled when a thread ends its work on the files.
-    idle: Condvar,
+    /// The condition variable that is signalled when a thread ends its work on the files, or a
+    /// backup starts.
+    changed: Condvar,
 }
 
 /// The state of the online backup. One lock guards it, and no other lock is taken under this lock.
@@ -81,6 +82,16 @@ pub struct BackupFigures {
     pub sealed_s: i64,
 }
 
+/// The files of a backup while a thread works on them: see [`BackupState::claim`].
+pub(crate) struct Work {
+    /// The number of the backup.
+    pub number: i64,
+    /// The files of the backup.
+    pub files: BackupFiles,
+    /// The reader of the change log, if it is attached.
+    pub reader: Option<BackupReader>,
+}
+
 impl BackupState {
     /// Records that the backup has failed if its reader could not write.
     pub fn note_trouble(&mut self) {
@@ -92,16 +103,15 @@ impl BackupState {
         }
     }
 
-    /// Claims the files for the calling thread if the backup is in `state` and no other thread
-    /// works on them. Returns the number and the files of the backup, and its reader, which the
-    /// caller detaches.
-    pub fn claim(&mut self, state: State) -> Option<(i64, BackupFiles, Option<BackupReader>)> {
+    /// Claims the files for the calling thread if the backup is in `state`, has files, and no other
+    /// thread works on them. The caller detaches the reader, and calls [`OnlineBackup::release`].
+    pub fn claim(&mut self, state: State) -> Option<Work> {
         if self.is_busy || self.machine.state() != state {
             return None;
         }
         let files = self.files.clone()?;
         self.is_busy = true;
-        Some((self.machine.number(), files, self.reader.take()))
+        Some(Work { number: self.machine.number(), files, reader: self.reader.take() })
     }
 }
 
@@ -114,8 +124,45 @@ impl OnlineBackup {
     /// Ends the work of the calling thread on the files, which [`BackupState::claim`] began.
     pub(crate) fn release(&self, mut state: MutexGuard<'_, BackupState>) {
         state.is_busy = false;
+        self.note_change(state);
+    }
+
+    /// Unlocks the state after a change, and wakes the threads that wait for it.
+    pub(crate) fn note_change(&self, state: MutexGuard<'_, BackupState>) {
         drop(state);
-        self.idle.notify_all();
+        self.changed.notify_all();
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, BackupState>) -> MutexGuard<'s, BackupState> {
+        self.changed.wait(state).expect("nothing panics while it is locked")
+    }
+
+    /// Locks the state as soon as no thread works on the files. The caller is outside the gate that
+    /// guards the keyspace, because such a thread may need it.
+    ///
+    /// # Errors
+    /// The refusal of `check`, without a further wait.
+    pub(crate) fn settled(
+        &self,
+        check: fn(&Backup) -> Result<(), Refusal>,
+    ) -> Result<MutexGuard<'_, BackupState>, Refusal> {
+        let mut state = self.state();
+        loop {
+            check(&state.machine)?;
+            if !state.is_busy {
+                return Ok(state);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Waits while a thread works on the files of a failed backup. The caller is outside the gate
+    /// that guards the keyspace.
+    pub(crate) fn wait_for_failed(&self) {
+        let mut state = self.state();
+        while state.is_busy && state.machine.state() == State::Failed {
+            state = self.wait(state);
+        }
     }
 
     /// Waits until no thread works on the files. The caller is outside the gate that guards the
@@ -123,7 +170,7 @@ impl OnlineBackup {
     pub(crate) fn wait_until_idle(&self) {
         let mut state = self.state();
         while state.is_busy {
-            state = self.idle.wait(state).expect("nothing panics while it is locked");
+            state = self.wait(state);
         }
     }
 
@@ -164,8 +211,8 @@ impl OnlineBackup {
         names.into_iter().map(|name| files.folder.join(name)).collect()
     }
 
-    /// Aborts the backup in progress. The files are removed by
-    /// [`remove_failed`](crate::persistence::backup::remove_failed).
+    /// Aborts the backup in progress. Its files are left to
+    /// [`abort`](crate::persistence::backup::abort).
     ///
     /// # Errors
     /// If no backup is in progress.

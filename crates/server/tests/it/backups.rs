@@ -10,7 +10,7 @@ use testkit::{Client, ServerProcess, Value, peer};
 use crate::aof_faults::limit_files;
 use crate::append_only::{
     ON, await_field, await_rewrite, digest, files_of, fill, folder, kill, names_in, ok, peer_in, persistence,
-    start_in,
+    requests, start_in,
 };
 use crate::persistence::versions_of;
 
@@ -518,25 +518,50 @@ fn a_sealed_backup_is_removed_after_its_time() {
 }
 
 #[test]
-fn a_seal_in_a_transaction_contains_none_of_its_changes() {
+fn requests_that_work_on_files_are_refused_in_transactions_and_scripts() {
     let folder = folder();
     let server = start_in(folder.path(), &[]);
     let mut client = server.connect();
-    ok(&mut client, &["SET", "before", "1"]);
-    let queue = |client: &mut Client, requests: &[&[&str]]| {
-        ok(client, &["MULTI"]);
-        for words in requests {
-            assert_eq!(client.command(words).to_string(), "QUEUED");
-        }
-        let Value::Array(replies) = client.command(&["EXEC"]) else { panic!("no array") };
-        assert!(replies.iter().all(|reply| reply.to_string() == "OK"), "{replies:?}");
-    };
-    queue(&mut client, &[&["SET", "a", "1"], &["BACKUP", "START"], &["SET", "b", "1"]]);
-    await_state(&mut client, "incrementing");
-    let expected = digest(&mut client);
-    queue(&mut client, &[&["SET", "c", "1"], &["BACKUP", "SEAL"], &["SET", "d", "1"]]);
+    for subcommand in ["START", "SEAL", "ABORT", "CLEANUP"] {
+        ok(&mut client, &["MULTI"]);
+        error(&mut client, &["BACKUP", subcommand], "not allowed inside a transaction");
+        error(&mut client, &["EXEC"], "EXECABORT");
+        let script = format!("return redis.call('BACKUP', '{subcommand}')");
+        error(&mut client, &["EVAL", &script, "0"], "not allowed from script");
+    }
+    ok(&mut client, &["MULTI"]);
+    for subcommand in ["STATUS", "LIST"] {
+        assert_eq!(client.command(&["BACKUP", subcommand]).to_string(), "QUEUED");
+    }
+    assert!(!client.command(&["EXEC"]).is_error());
+    assert_eq!(status(&mut client, "state"), "idle");
+}
+
+#[test]
+fn a_request_ends_before_the_next_one_of_its_client_and_without_its_client() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    start_backup(&mut client);
+    // Requests that follow in the pipeline run after its end.
+    client
+        .send(&requests(&[&["BACKUP", "SEAL"][..], &["SET", "after", "1"], &["BACKUP", "STATUS"]]))
+        .expect("sent");
+    await_state(&mut other, "sealed");
+    for reply in ["OK", "OK"] {
+        assert_eq!(client.read().expect("a reply").to_string(), reply);
+    }
+    assert!(client.read().expect("a reply").to_string().contains("sealed"));
+    let stats = other.command(&["INFO", "commandstats"]).to_string();
+    for counted in ["cmdstat_backup|start:calls=1,", "cmdstat_backup|seal:calls=1,"] {
+        assert!(stats.contains(counted), "{counted} is expected in {stats}");
+    }
+    assert!(!stats.contains("cmdstat_backup:"), "{stats}");
     let (_restored, copy) = restore(&mut client);
-    assert_eq!(digest(&mut copy.connect()), expected);
-    queue(&mut client, &[&["BACKUP", "CLEANUP"]]);
-    assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+    assert_eq!(copy.connect().command(&["EXISTS", "after"]), Value::Integer(0));
+    // A client that leaves does not end its request.
+    client.send(&requests(&[&["BACKUP", "CLEANUP"]])).expect("sent");
+    drop(client);
+    await_state(&mut other, "idle");
+    await_no_files(folder.path());
 }

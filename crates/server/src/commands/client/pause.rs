@@ -125,8 +125,10 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     let id = u64::try_from(args.integer(2)?).unwrap_or(0);
     let engine::Shared { clients, blocked, threads, .. } = &ctx.shared.engine;
     let waiter = clients.get(id).and_then(|client| blocked.of(&client));
-    // The wait of a shutdown ends by SHUTDOWN ABORT only. A search has no timeout, as in Redis.
-    let waiter = waiter.filter(|waiter| waiter.registered.full_name != "shutdown" && !is_search(waiter));
+    // The wait of a shutdown ends by SHUTDOWN ABORT only, that of a BACKUP request by its end. A
+    // search has no timeout, as in Redis.
+    let may_end = |name: &str| name != "shutdown" && !name.starts_with("backup|");
+    let waiter = waiter.filter(|waiter| may_end(waiter.registered.full_name) && !is_search(waiter));
     let ended = waiter.is_some_and(|waiter| {
         let first = blocked.end(&waiter);
         if first {
