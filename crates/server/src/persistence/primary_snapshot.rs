@@ -264,16 +264,12 @@ pub(super) fn alone_without_walks<R>(
     }
 }
 
-/// Cancels the rewrite and the background save or full sync in progress, and waits until no thread
-/// reads the keyspace for them. A scheduled save stays scheduled. The caller is outside the gate
-/// that guards the keyspace.
+/// Cancels the rewrite and the background save, full sync or snapshot of a backup in progress, and
+/// waits until no thread reads the keyspace for them. A scheduled save stays scheduled. The caller
+/// is outside the gate that guards the keyspace.
 fn end_walks(shared: &Shared) {
     aof::cancel_rewrite(shared);
-    if let Some(current) = &shared.persistence.state().current
-        && current.initiator.is_background()
-    {
-        current.save.abandon(&shared.engine);
-    }
+    shared.persistence.cancel_walk(&shared.engine);
     wait_for_end(shared);
 }
 

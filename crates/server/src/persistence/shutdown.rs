@@ -130,6 +130,7 @@ impl FinalSave {
         while ending.is_none() {
             if self.saves {
                 shared.persistence.cancel(&shared.engine);
+                shared.persistence.cancel_walk(&shared.engine);
                 wait_for_end(shared);
             }
             shared.engine.gate.exclusive(|alone| {

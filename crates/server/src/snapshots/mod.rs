@@ -103,6 +103,12 @@ impl SaveInitiator {
         matches!(self, Self::Background | Self::AfterFlush | Self::Replicas | Self::Backup)
     }
 
+    /// Returns true if the save is a background save for INFO and BGSAVE CANCEL. A full sync
+    /// counts, the snapshot of a backup does not.
+    pub fn is_background_save(self) -> bool {
+        self.is_background() && self != Self::Backup
+    }
+
     /// Returns true if the save writes the snapshot file in the background.
     pub fn writes_snapshot(self) -> bool {
         matches!(self, Self::Background | Self::AfterFlush)
@@ -207,10 +213,7 @@ impl Persistence {
     /// Returns the statistics of saves that INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
-        let is_shown = |current: &&Current| {
-            current.initiator.is_background() && current.initiator != SaveInitiator::Backup
-        };
-        let current = state.current.as_ref().filter(is_shown);
+        let current = state.current.as_ref().filter(|current| current.initiator.is_background_save());
         let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
         Figures { record: state.record.clone(), current }
     }
@@ -228,17 +231,27 @@ impl Persistence {
     }
 
     /// Cancels the background save or the full sync in progress; if there is none, cancels the
-    /// scheduled save.
+    /// scheduled save. The snapshot of a backup continues.
     /// Returns the kind of the cancelled save, and does not wait for its end.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
-        if let Some(current) = state.current.as_ref().filter(|current| current.initiator.is_background()) {
+        if let Some(current) = state.current.as_ref().filter(|current| current.initiator.is_background_save())
+        {
             current.save.abandon(engine);
             return Cancelled::InProgress;
         }
         match std::mem::take(&mut state.record.is_scheduled) {
             true => Cancelled::Scheduled,
             false => Cancelled::Nothing,
+        }
+    }
+
+    /// Cancels the background save, the full sync or the snapshot of a backup in progress. Does not
+    /// wait for its end.
+    pub(crate) fn cancel_walk(&self, engine: &engine::Shared) {
+        let state = self.state();
+        if let Some(current) = state.current.as_ref().filter(|current| current.initiator.is_background()) {
+            current.save.abandon(engine);
         }
     }
 

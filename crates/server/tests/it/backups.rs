@@ -377,6 +377,58 @@ fn files_of_other_programs_with_the_names_of_a_backup_stay() {
 }
 
 #[test]
+fn a_cancelled_save_and_a_refused_shutdown_leave_the_snapshot_of_a_backup() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--rdb-key-save-delay", "2000000000"]);
+    let mut client = server.connect();
+    ok(&mut client, &["SET", "k", "1"]);
+    ok(&mut client, &["BACKUP", "START"]);
+    error(&mut client, &["BGSAVE", "CANCEL"], "not in progress or scheduled");
+    assert_eq!(client.command(&["BGSAVE", "SCHEDULE"]).to_string(), "Background saving scheduled");
+    let reply = client.command(&["BGSAVE", "CANCEL"]);
+    assert_eq!(reply.to_string(), "Scheduled background saving cancelled");
+    // The server does not end before the append-only file has its first base.
+    ok(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    error(&mut client, &["SHUTDOWN", "NOSAVE"], "Errors trying to SHUTDOWN");
+    assert_eq!(status(&mut client, "state"), "snapshotting");
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    await_state(&mut client, "incrementing");
+    let expected = digest(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    let (_restored, copy) = restore(&mut client);
+    assert_eq!(digest(&mut copy.connect()), expected);
+    assert!(!folder.path().join("dump.rdb").exists());
+}
+
+#[test]
+fn a_reload_or_the_last_save_of_a_server_ends_the_snapshot_of_a_backup() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    for number in 0..20 {
+        ok(&mut client, &["SET", &format!("k{number}"), "1"]);
+    }
+    ok(&mut client, &["SAVE"]);
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "2000000000"]);
+    ok(&mut client, &["BACKUP", "START"]);
+    ok(&mut client, &["DEBUG", "RELOAD", "NOSAVE", "NOFLUSH", "MERGE"]);
+    await_state(&mut client, "failed");
+    await_no_files(folder.path());
+    // A directory has the name of the temporary file, so the last save fails, and the server
+    // continues.
+    let temporary = folder.path().join(format!("temp-{}.rdb", server.pid()));
+    fs::create_dir(&temporary).expect("created");
+    ok(&mut client, &["BACKUP", "START"]);
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    error(&mut client, &["SHUTDOWN", "SAVE"], "Errors trying to SHUTDOWN");
+    fs::remove_dir(&temporary).expect("removed");
+    // The snapshot had ended before, or was cancelled.
+    let _ = client.command(&["BACKUP", "ABORT"]);
+    ok(&mut client, &["BACKUP", "CLEANUP"]);
+    assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+}
+
+#[test]
 fn a_killed_backup_is_reported_and_never_loaded() {
     for sealed in [false, true] {
         let folder = folder();

@@ -44,6 +44,7 @@ fn alone_without_walk<R>(
 ) -> R {
     loop {
         shared.persistence.cancel(&shared.engine);
+        shared.persistence.cancel_walk(&shared.engine);
         pass.outside(|| {
             aof::cancel_rewrite(shared);
             wait_for_end(shared);
