@@ -330,10 +330,9 @@ fn end_work(shared: &Shared, number: i64, result: Result<(), FileError>) {
 /// The caller is the exclusive owner of the keyspace.
 fn detach(shared: &Shared, alone: &Exclusive, reader: &BackupReader) {
     let outbox = Outbox::default();
-    if shared.engine.log.detach(alone, reader.id, &outbox).is_none() {
-        // DEBUG CHANGE-LOG OFF detaches all readers.
-        let _ = reader.trouble.set(FileError("its changes were not recorded to the end".to_owned()));
-    }
+    let detached = shared.engine.log.detach(alone, reader.id, &outbox);
+    assert!(detached.is_some(), "only this function detaches the reader of a backup");
+    shared.persistence.backup.state().reader = None;
     shared.wake(&outbox);
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct BackupState {
     pub files: Option<BackupFiles>,
     /// The walk of the snapshot, from its point until its thread ends; otherwise `None`.
     pub save: Option<Arc<Save>>,
-    /// The reader of the change log that records the changes; `None` before the snapshot and after
-    /// the seal.
+    /// The reader of the change log that records the changes, while it is attached. It changes only
+    /// under the exclusive ownership of the keyspace.
     pub reader: Option<BackupReader>,
     /// True while a thread works on the files. That thread removes them if the backup fails
     /// meanwhile.
@@ -111,7 +111,7 @@ impl BackupState {
         }
         let files = self.files.clone()?;
         self.is_busy = true;
-        Some(Work { number: self.machine.number(), files, reader: self.reader.take() })
+        Some(Work { number: self.machine.number(), files, reader: self.reader.clone() })
     }
 }
 
@@ -187,6 +187,12 @@ impl OnlineBackup {
         if state.machine.fail(number, reason) {
             tracing::warn!("The backup has failed: {reason}");
         }
+    }
+
+    /// Returns the id of the reader of the change log that records the changes; `None` if none is
+    /// attached.
+    pub(crate) fn reader(&self) -> Option<ReaderId> {
+        self.state().reader.as_ref().map(|reader| reader.id)
     }
 
     /// Returns the figures of the backup for BACKUP STATUS and INFO.

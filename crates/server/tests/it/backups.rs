@@ -429,6 +429,26 @@ fn a_reload_or_the_last_save_of_a_server_ends_the_snapshot_of_a_backup() {
 }
 
 #[test]
+fn readers_of_tests_and_the_reader_of_a_backup_leave_each_other_alone() {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    start_backup(&mut client);
+    ok(&mut client, &["DEBUG", "CHANGE-LOG", "OFF"]);
+    // It would get the place of a detached reader.
+    let changes = folder.path().join("changes");
+    ok(&mut client, &["DEBUG", "CHANGE-LOG", "FILE", changes.to_str().expect("text")]);
+    ok(&mut client, &["SET", "k", "1"]);
+    let expected = digest(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    ok(&mut client, &["SET", "later", "1"]);
+    let text = fs::read_to_string(&changes).expect("read");
+    assert!(text.contains("later"), "the reader of the test is still attached: {text:?}");
+    let (_restored, copy) = restore(&mut client);
+    assert_eq!(digest(&mut copy.connect()), expected);
+}
+
+#[test]
 fn a_killed_backup_is_reported_and_never_loaded() {
     for sealed in [false, true] {
         let folder = folder();

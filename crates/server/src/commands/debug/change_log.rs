@@ -60,8 +60,8 @@ impl LogReader for Writing {
 /// Handles DEBUG CHANGE-LOG. DISCARD, FILE path and MANUAL attach a reader of the change log; it
 /// gets the changes as for the append-only file, or as for replicas if REPLICAS follows. CONFIRM
 /// [WRITTEN] confirms all changes for the attached readers. LEVEL WRITTEN|SYNCED sets the [`Level`]
-/// that this client's replies wait for. OFF detaches all readers except that of the append-only
-/// file.
+/// that this client's replies wait for. OFF detaches all readers except those of the append-only
+/// file and of a backup.
 pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));
@@ -102,12 +102,13 @@ fn attach(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
     }
 }
 
-/// Lists the attached readers except that of the append-only file. First passes to all readers the
-/// changes that threads have recorded so far.
+/// Lists the attached readers except those of the append-only file and of a backup. First passes to
+/// all readers the changes that threads have recorded so far.
 fn other_readers(shared: &Shared, outbox: &Outbox) -> impl Iterator<Item = ReaderId> {
     let readers = shared.engine.log.readers(outbox);
     let of_file = shared.append_only.state().attached().map(|attached| attached.reader);
-    readers.into_iter().filter(move |&reader| Some(reader) != of_file)
+    let of_backup = shared.persistence.backup.reader();
+    readers.into_iter().filter(move |&reader| Some(reader) != of_file && Some(reader) != of_backup)
 }
 
 fn detach_all(ctx: &mut ServerCtx<'_, '_, '_>) {
@@ -119,9 +120,9 @@ fn detach_all(ctx: &mut ServerCtx<'_, '_, '_>) {
     });
 }
 
-/// Confirms all changes so far for all readers except that of the append-only file. `released` gets
-/// the position of the last change, and returns the confirmation: the changes up to this position
-/// are written, or also synced.
+/// Confirms all changes so far for all readers except those of the append-only file and of a
+/// backup. `released` gets the position of the last change, and returns the confirmation: the
+/// changes up to this position are written, or also synced.
 fn confirm(ctx: &mut ServerCtx<'_, '_, '_>, released: fn(u64) -> Released) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
     // Every drawn position is in a buffer, and `readers` merges the buffers.
