@@ -289,6 +289,107 @@ fn a_flush_during_the_snapshot_is_part_of_the_backup() {
 }
 
 #[test]
+fn changes_of_databases_and_functions_during_the_snapshot_are_part_of_the_backup() {
+    for mode in [MODES[0], MODES[2]] {
+        let folder = folder();
+        let server = start_in(folder.path(), &mode);
+        let mut client = server.connect();
+        fill(&mut client);
+        ok(&mut client, &["FUNCTION", "FLUSH"]);
+        let library = |name: &str, result: u8| {
+            let body = format!("redis.register_function('{name}', function() return {result} end)");
+            format!("#!lua name=lib_{name}\n{body}")
+        };
+        assert!(!client.command(&["FUNCTION", "LOAD", &library("old", 1)]).is_error());
+        assert!(!client.command(&["FUNCTION", "LOAD", &library("gone", 1)]).is_error());
+        ok(&mut client, &["SELECT", "3"]);
+        ok(&mut client, &["SET", "flushed", "1"]);
+        ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "2000000000"]);
+        ok(&mut client, &["BACKUP", "START"]);
+        ok(&mut client, &["SWAPDB", "0", "9"]);
+        ok(&mut client, &["SELECT", "9"]);
+        assert!(!client.command(&["DEL", "s1", "l2", "h3"]).is_error());
+        ok(&mut client, &["SET", "swapped", "1"]);
+        ok(&mut client, &["SWAPDB", "9", "5"]);
+        ok(&mut client, &["SELECT", "3"]);
+        ok(&mut client, &["FLUSHDB"]);
+        ok(&mut client, &["SET", "after", "1"]);
+        ok(&mut client, &["SELECT", "0"]);
+        ok(&mut client, &["FLUSHDB", "ASYNC"]);
+        ok(&mut client, &["SET", "after", "2"]);
+        ok(&mut client, &["SWAPDB", "0", "3"]);
+        for (name, result) in [("old", 2), ("new", 3)] {
+            assert!(!client.command(&["FUNCTION", "LOAD", "REPLACE", &library(name, result)]).is_error());
+        }
+        ok(&mut client, &["FUNCTION", "DELETE", "lib_gone"]);
+        assert_eq!(status(&mut client, "state"), "snapshotting");
+        ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+        await_state(&mut client, "incrementing");
+        let expected = digest(&mut client);
+        ok(&mut client, &["BACKUP", "SEAL"]);
+        let (_restored, copy) = restore(&mut client);
+        let mut reader = copy.connect();
+        assert_eq!(digest(&mut reader), expected, "{mode:?}");
+        for (name, result) in [("old", 2), ("new", 3)] {
+            assert_eq!(reader.command(&["FCALL", name, "0"]), Value::Integer(result), "{name}");
+        }
+        error(&mut reader, &["FCALL", "gone", "0"], "Function not found");
+    }
+}
+
+#[test]
+fn concurrent_requests_leave_a_usable_backup() {
+    const REFUSALS: [&str; 6] = [
+        "A backup is already in progress",
+        "A sealed backup exists",
+        "No backup ready to seal",
+        "No backup in progress",
+        "Backup is in progress",
+        "The backup has failed: aborted by user",
+    ];
+    let folder = folder();
+    let server = start_in(folder.path(), ON);
+    let (progress, is_over) = (Progress::new(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let end = SetAtEnd(&is_over);
+        let (server, is_over, progress) = (&server, &is_over, &progress);
+        scope.spawn(move || write_until(server, 0, progress, is_over));
+        let clients: Vec<_> = (0..4)
+            .map(|seed| {
+                scope.spawn(move || {
+                    let (mut client, mut rng) = (server.connect(), testkit::Rng::new(seed));
+                    for _ in 0..100 {
+                        let subcommand = *rng.pick(&["START", "START", "SEAL", "SEAL", "ABORT", "CLEANUP"]);
+                        let reply = client.command(&["BACKUP", subcommand]).to_string();
+                        let is_refused = REFUSALS.iter().any(|refusal| reply.contains(refusal));
+                        assert!(reply == "OK" || is_refused, "{subcommand}: {reply}");
+                        if rng.percent(10) {
+                            // It fails during another SAVE.
+                            let _ = client.command(&["SAVE"]);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().expect("all replies are expected ones");
+        }
+        drop(end);
+    });
+    let mut client = server.connect();
+    // A backup may be in any state.
+    let _ = client.command(&["BACKUP", "ABORT"]);
+    ok(&mut client, &["BACKUP", "CLEANUP"]);
+    assert_eq!(status(&mut client, "state"), "idle");
+    assert_eq!(names_in(&backup_of(folder.path())), [""; 0]);
+    start_backup(&mut client);
+    let expected = digest(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    let (_restored, copy) = restore(&mut client);
+    assert_eq!(digest(&mut copy.connect()), expected);
+}
+
+#[test]
 fn a_backup_waits_for_a_save_and_can_be_aborted_in_each_state() {
     let folder = folder();
     let server = start_in(folder.path(), &[]);
