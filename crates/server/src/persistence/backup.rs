@@ -442,6 +442,7 @@ pub fn seal(shared: &Shared) -> Result<(), Unsealed> {
     let result = match written {
         Ok(()) if state.machine.seal(number, unix_ms() / 1000) => {
             tracing::info!("Backup {number} is sealed");
+            state.sealed_at = Some(Instant::now());
             Ok(())
         }
         Ok(()) => Err(FileError(state.machine.error().to_owned())),
@@ -541,7 +542,7 @@ fn claim_due(shared: &Shared) -> Option<(State, Work)> {
     let is_due = match present {
         State::Pending => may_begin,
         State::Failed => may_remove,
-        State::Sealed => may_remove && state.machine.is_expired(unix_ms() / 1000, ttl_s),
+        State::Sealed => may_remove && state.machine.is_expired(state.age_s(), ttl_s),
         State::Idle | State::Snapshotting | State::Incrementing => false,
     };
     let work = if is_due { state.claim(present) } else { None };

@@ -37,6 +37,8 @@ pub(crate) struct BackupState {
     /// True while a thread works on the files. That thread removes them if the backup fails
     /// meanwhile.
     pub is_busy: bool,
+    /// The time of the seal of the last sealed backup; `None` if none was sealed.
+    pub sealed_at: Option<Instant>,
     /// The earliest time of the next removal of the files, after a failed one; `None` for no delay.
     pub remove_at: Option<Instant>,
 }
@@ -101,6 +103,11 @@ impl BackupState {
                 tracing::warn!("The backup has failed: {reason}");
             }
         }
+    }
+
+    /// Returns the time since the seal of the last sealed backup, in seconds.
+    pub fn age_s(&self) -> i64 {
+        self.sealed_at.map_or(0, |at| i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX))
     }
 
     /// Claims the files for the calling thread if the backup is in `state`, has files, and no other
