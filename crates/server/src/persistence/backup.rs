@@ -8,8 +8,12 @@
 //!   SEAL ─► alone: reader detached ─► incremental file synced ─► manifest
 //! ```
 //! A backup has a reader of the change log and files of its own, whether or not there is an
-//! append-only file. So a rewrite, or turning `appendonly` on or off, does not affect it, and an
-//! error of its files fails the backup only: no reply waits for them.
+//! append-only file. So a rewrite, or turning `appendonly` on or off, does not affect it.
+//!
+//! An error of its files fails the backup, and no reply waits for a sync of them. But the thread
+//! that merges the changes writes them to the incremental file before it continues. So a slow disk
+//! of the backup delays clients that write, as one of the append-only file does. On a full disk,
+//! the append-only file fails as well, if it is on the same disk.
 //!
 //! START, SEAL, ABORT, CLEANUP and the work that the housekeeper begins run on threads of their
 //! own, because they wait for the disk, for the gate and for each other. Their callers are outside
@@ -51,7 +55,7 @@ use crate::snapshots::{DataFolder, SaveInitiator, folder_path};
 const REMOVE_RETRY: Duration = Duration::from_secs(60);
 
 /// The reader of the change log that writes the changes to the incremental file of the backup. The
-/// thread that merges the changes of all threads calls it.
+/// thread that merges the changes of all threads calls it, and waits for each write.
 struct IncrWriter {
     file: Arc<dyn LogFile>,
     trouble: Arc<OnceLock<FileError>>,
