@@ -10,11 +10,11 @@ use resp::Reply;
 
 /// A search on a version of a value.
 pub trait Search: Send {
-    /// Continues the search, and then its reply, until `pauses` returns true. `pauses` is called after
-    /// each step of some dozens of microseconds. Returns true if the reply is complete.
+    /// Continues the search, and then its reply, until `pauses` returns true. `pauses` is called
+    /// after each step of some dozens of microseconds. Returns true if the reply is complete.
     fn run(&mut self, reply: &mut Reply<'_>, pauses: &mut dyn FnMut() -> bool) -> bool;
 
-    /// Ends the search, also before its reply is complete. Returns the parts that only its version of
-    /// the value had; `None` if there are none.
+    /// Ends the search, also before its reply is complete. Returns the parts that only its version
+    /// of the value had; `None` if there are none.
     fn end(self: Box<Self>) -> Option<Leftover>;
 }

@@ -283,10 +283,10 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     used > limit + uncounted.max(uncounted_bytes(shared))
 }
 
-/// Returns the bytes of used memory that do not count towards the limit: memory that waits to be
-/// freed, or for the end of a search that reads it, and memory for messages to clients, for the change log, and for a save or a full sync.
-/// The replication stream does not count beyond the backlog. In Redis, another process takes the
-/// memory of a save.
+/// Returns the bytes of used memory that do not count towards the limit. They are memory that waits
+/// to be freed, or for the end of a search that reads it; and memory for messages to clients, for
+/// the change log, and for a save or a full sync. The replication stream does not count beyond the
+/// backlog. In Redis, another process takes the memory of a save.
 pub fn uncounted_bytes(shared: &Shared) -> u64 {
     shared.freeing.pending_bytes()
         + keyspace::vector::pinned_len_bytes()

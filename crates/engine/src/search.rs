@@ -17,8 +17,8 @@ use crate::turn::{Engine, state_refusal};
 use crate::wait::{BlockedClient, KeylessWait};
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Runs a search, and replies. If it takes longer than this turn's slice for new searches, blocks
-    /// its client instead; the reply follows. No shard is locked.
+    /// Runs a search, and replies. If it takes longer than this turn's slice for new searches,
+    /// blocks its client instead; the reply follows. No shard is locked.
     #[cold]
     pub(crate) fn run_search(
         &mut self,
@@ -79,7 +79,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             return (None, 0);
         };
         self.read_clock();
-        // The messages about an expired key are not those of this client, whose reply is not sent now.
+        // The messages about an expired key are not those of this client, whose reply is not sent
+        // now.
         let caller = Caller { client: 0, touch: false, ..self.caller_of(waiter, BlockingMode::Block) };
         let counts = (self.commit.access_results.hits, self.commit.access_results.misses);
         self.run_one(&mut locked, &caller, handler, &request, out);
@@ -99,8 +100,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 }
 
 impl<C: Clock, H: Host> Engine<'_, C, H> {
-    /// Begins the oldest waiting searches while there is room for them. Returns the replies of those
-    /// that have nothing to search any more. The thread is inside the gate, and no shard is locked.
+    /// Begins the oldest waiting searches while there is room for them. Returns the replies of
+    /// those that have nothing to search any more. The thread is inside the gate, and no shard is
+    /// locked.
     #[cold]
     pub fn begin_searches(&mut self) -> Vec<FoundReply> {
         let executor = &mut self.executor;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   request ─► first slice ─► ended? its reply
-//!                  └─ else ─► client blocked ─► active ──► a slice per turn ─► reply, client resumed
+//!                  └─ else ─► client blocked ─► active ─► a slice per turn ─► reply, resumed
 //!                                   └─► waiting ─┘ key looked up again
 //! ```
 //! A search holds no lock and is outside the gate, so other threads do not notice it. All new
@@ -11,13 +11,13 @@
 //! many clients search.
 //!
 //! Up to [`ACTIVE_MAX`] searches take turns; others wait in the order of their requests. A search
-//! that waits has neither a version of the value nor what it found in its first slice, so the memory
-//! of searches is limited. When there is room for it, a turn looks its key up again
-//! ([`Engine::begin_searches`](crate::turn::Engine::begin_searches)). Its reply then shows the value
-//! at that time, which is between its request and its reply.
+//! that waits has neither a version of the value nor what it found in its first slice, so the
+//! memory of searches is limited. When there is room for it, a turn looks its key up again
+//! ([`Engine::begin_searches`](crate::turn::Engine::begin_searches)). Its reply then shows the
+//! value at that time, which is between its request and its reply.
 //!
-//! A search ends with the wait of its client ([`Searches::cancel`]). The version of a value that was
-//! removed or changed meanwhile is lazy freed ([`FreeQueue::free_rest`]).
+//! A search ends with the wait of its client ([`Searches::cancel`]). The version of a value that
+//! was removed or changed meanwhile is lazy freed ([`FreeQueue::free_rest`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -104,8 +104,8 @@ pub struct Searches {
 
 impl Searches {
     /// Lets searches pause. From now on, the caller must run a slice after each turn
-    /// ([`Searches::begin_slice`]), and must not sleep unless no search is active. If some wait, each
-    /// turn inside the gate must begin them.
+    /// ([`Searches::begin_slice`]), and must not sleep unless no search is active. If some wait,
+    /// each turn inside the gate must begin them.
     pub fn turn_on(&mut self) {
         self.is_on = true;
         self.end_turn();
@@ -154,7 +154,8 @@ impl Searches {
     }
 
     /// Adds a search that has run for a while and has written a part of its reply, and whose client
-    /// was blocked. If too many searches are active, it waits, and its work is returned to be ended.
+    /// was blocked. If too many searches are active, it waits, and its work is returned to be
+    /// ended.
     pub(crate) fn add(
         &mut self,
         waiting: WaitingSearch,
@@ -184,8 +185,8 @@ impl Searches {
         self.active.push_back(Active { waiter, search, reply, took, in_row, position });
     }
 
-    /// Ends the search of the client whose wait has the number `ticket`, and frees its version of the
-    /// value. Does nothing if there is no such search. O(log n).
+    /// Ends the search of the client whose wait has the number `ticket`, and frees its version of
+    /// the value. Does nothing if there is no such search. O(log n).
     #[cold]
     pub fn cancel(&mut self, ticket: u64, freeing: &FreeQueue) {
         if self.waiting.remove(&ticket).is_none()

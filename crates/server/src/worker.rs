@@ -6,7 +6,7 @@
 //! repeats this with further batches. At the end it leaves the gate and sends the replies.
 //!
 //! ```text
-//!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush ─► search
+//!   poll ─► gate ─► mailbox ─► [collect ─► prefetch ─► execute]* ─► leave ─► flush ─► search
 //! ```
 //! **Fairness.** A turn has a time budget. In each batch, a connection has at most one visit, that
 //! is, one group of consecutive requests. Its further requests wait until the other connections
@@ -15,7 +15,8 @@
 //! requests, the thread leaves the gate if another thread waits to become the exclusive owner of
 //! the keyspace. So the other thread waits for one command at most.
 //!
-//! **Long searches** run after each turn for a slice of time, outside the gate (`engine::searches`).
+//! **Long searches** run after each turn for a slice of time, outside the gate
+//! (`engine::searches`).
 //!
 //! **A busy script** with exclusive access to the keyspace keeps the thread outside the gate. The
 //! turn continues outside: it reads and parses, runs the commands allowed then, and replies `-BUSY`

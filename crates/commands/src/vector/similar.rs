@@ -233,8 +233,8 @@ impl VectorSearch {
         Self { set, query, options, search, reply: None }
     }
 
-    /// Continues the search. Returns true if it has ended. A step evaluates the filter at least once,
-    /// so it takes longer with a long expression or long attributes.
+    /// Continues the search. Returns true if it has ended. A step evaluates the filter at least
+    /// once, so it takes longer with a long expression or long attributes.
     fn find(&mut self, pauses: &mut dyn FnMut() -> bool) -> bool {
         let index = self.set.version().index();
         let filter = self.options.filter.as_ref();

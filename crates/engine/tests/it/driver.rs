@@ -87,8 +87,8 @@ impl<'s> Thread<'s> {
         self.engine.executor.searches.cancel(ticket, &self.shared.freeing);
     }
 
-    /// Runs a turn without requests, and the slice after it. Returns the replies of the searches that
-    /// have ended, each with the number of its client.
+    /// Runs a turn without requests, and the slice after it. Returns the replies of the searches
+    /// that have ended, each with the number of its client.
     pub fn run_slice(&mut self) -> Vec<(usize, String)> {
         let pass = self.shared.gate.shared_unless_busy(self.index);
         self.engine.begin(self.clock.now());

@@ -143,8 +143,8 @@ impl PinnedSet {
     pub fn release(self) -> Option<Leftover> {
         let Self { version, pin } = self;
         let account = Arc::clone(&pin.0);
-        // Before the index is given up: the one that gets the index then sees no pin, and takes over
-        // the count of bytes.
+        // Before the index is given up: the one that gets the index then sees no pin, and takes
+        // over the count of bytes.
         drop(pin);
         let index = Arc::into_inner(version.index)?;
         let left = match account.pins.load(Relaxed) {

@@ -190,8 +190,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns true if the next turn has to run searches, or to send their replies. Outside the gate,
-    /// waiting searches cannot begin.
+    /// Returns true if the next turn has to run searches, or to send their replies. Outside the
+    /// gate, waiting searches cannot begin.
     pub(super) fn has_searches(&self) -> bool {
         let Executor { searches, is_inside, .. } = &self.engine.executor;
         searches.has_active() || !self.found.is_empty() || (*is_inside && searches.has_waiting())

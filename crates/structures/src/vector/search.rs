@@ -163,14 +163,14 @@ impl PausableSearch {
         self.found().iter().map(element).collect()
     }
 
-    /// Returns the number of the first found elements whose similarity `is_wanted`. It must be wanted
-    /// if a smaller one is. The search has ended. O(log n).
+    /// Returns the number of the first found elements whose similarity `is_wanted`. It must be
+    /// wanted if a smaller one is. The search has ended. O(log n).
     pub fn found_len(&self, is_wanted: impl Fn(f64) -> bool) -> usize {
         self.found().partition_point(|near| is_wanted(element(near).1))
     }
 
-    /// Returns some of the found elements with their similarities, the best one being at index 0. The
-    /// search has ended.
+    /// Returns some of the found elements with their similarities, the best one being at index 0.
+    /// The search has ended.
     pub fn found_at(&self, range: Range<usize>) -> impl Iterator<Item = (Slot, f64)> {
         self.found()[range].iter().map(element)
     }
