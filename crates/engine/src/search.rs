@@ -16,6 +16,10 @@ use crate::table::Runner;
 use crate::turn::{Engine, state_refusal};
 use crate::wait::{BlockedClient, KeylessWait};
 
+/// The maximum number of waiting searches that a turn begins. Each is parsed again, and looks its
+/// key up.
+const BEGUN_MAX: usize = 4;
+
 impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Runs a search, and replies. If it takes longer than this turn's slice for new searches,
     /// blocks its client instead; the reply follows. No shard is locked.
@@ -100,14 +104,15 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
 }
 
 impl<C: Clock, H: Host> Engine<'_, C, H> {
-    /// Begins the oldest waiting searches while there is room for them. Returns the replies of
-    /// those that have nothing to search any more. The thread is inside the gate, and no shard is
-    /// locked.
+    /// Begins the oldest waiting searches while there is room for them, at most [`BEGUN_MAX`]; the
+    /// next turn continues. Returns the replies of those that have nothing to search any more. The
+    /// thread is inside the gate, and no shard is locked.
     #[cold]
     pub fn begin_searches(&mut self) -> Vec<FoundReply> {
         let executor = &mut self.executor;
         let mut replies = Vec::new();
-        while let Some(waiting) = executor.searches.take_waiting() {
+        for _ in 0..BEGUN_MAX {
+            let Some(waiting) = executor.searches.take_waiting() else { break };
             if waiting.waiter.over.is_over() {
                 continue;
             }

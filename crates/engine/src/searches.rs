@@ -63,6 +63,10 @@ pub(crate) struct WaitingSearch {
     pub(crate) took: Duration,
 }
 
+/// A slice divided by this number is the time that may be lost in each turn on searches that have
+/// to wait.
+const LOST_PART: u32 = 8;
+
 /// The permission to pause a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayPause {
@@ -116,10 +120,12 @@ impl Searches {
         self.is_on
     }
 
-    /// Ends a turn. The new searches of the next turn share another slice.
+    /// Ends a turn. The new searches of the next turn share another slice. While no further search
+    /// can become active, they share only a small part of it, because the work of one that does not
+    /// end in that time is lost.
     #[inline]
     pub(crate) fn end_turn(&mut self) {
-        self.left = SLICE;
+        self.left = if self.active.len() < ACTIVE_MAX { SLICE } else { SLICE / LOST_PART };
     }
 
     /// Runs the first slice of a search: for the time that the new searches of this turn have left,

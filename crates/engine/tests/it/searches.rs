@@ -142,6 +142,19 @@ fn a_search_that_has_waited_looks_its_key_up_when_it_begins() {
 }
 
 #[test]
+fn a_search_that_must_wait_loses_little_time() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0).with_slices();
+    fill(&mut thread, &clock);
+    let clients = search_by_many(&mut thread, 16);
+    let since = clock.now();
+    // Its work would be lost, because no further search can become active.
+    search_by_many(&mut thread, 1);
+    assert!(passed(&clock, since) <= SLICE_MAX / 3, "{:?}", passed(&clock, since));
+    assert_eq!(run_all(&mut thread, &clock).len(), clients.len() + 1);
+}
+
+#[test]
 fn searches_that_wait_keep_no_versions() {
     let (shared, clock) = shared(1, Settings::default());
     let mut thread = Thread::new(&shared, &clock, 0).with_slices();
