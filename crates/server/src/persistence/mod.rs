@@ -249,19 +249,21 @@ pub fn save_here(
 ) -> Result<(), Unsaved> {
     let options = save_options(shared);
     let mut save = None;
+    let mut is_held_up = false;
     loop {
         if way == Way::Gate {
             aof::wait_for_rewrite(shared);
             shared.persistence.backup.wait_until_idle();
         }
         alone(&mut |exclusive| {
+            // Another rewrite or a backup may have begun before the point. It may also end at any
+            // time, but it cannot begin now.
+            is_held_up = shared.append_only.is_rewriting() || shared.persistence.backup.is_busy();
             save = fix(shared, exclusive, options.clone(), SaveInitiator::Foreground { way });
             if let (Some(save), SavePlace::BetweenUnits) = (&save, place) {
                 stream_point::add_point(shared, exclusive, save);
             }
         });
-        // Another rewrite or a backup may have begun before the point.
-        let is_held_up = shared.append_only.is_rewriting() || shared.persistence.backup.is_busy();
         if save.is_some() || way == Way::Owner || !is_held_up {
             break;
         }
