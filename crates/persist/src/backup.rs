@@ -312,7 +312,8 @@ impl FileNames {
     }
 
     /// Removes the files that the backup has created, complete or not. Other files of the folder
-    /// stay, even those with a name of the backup.
+    /// stay, even those with a name of the backup. There may be nothing to remove, for example
+    /// because a user has moved the folder.
     ///
     /// # Errors
     /// An error of the system. The next call continues.
@@ -321,10 +322,11 @@ impl FileNames {
             // Otherwise a crash could leave the manifest without the files that it names.
             folder.sync()?;
         }
+        let mut has_removed = false;
         for name in [&self.temporary_manifest, &self.temporary_base, &self.incr, &self.base] {
-            folder.remove_own(name)?;
+            has_removed |= folder.remove_own(name)?;
         }
-        folder.sync()
+        if has_removed { folder.sync() } else { Ok(()) }
     }
 }
 

@@ -679,6 +679,22 @@ fn a_replica_can_be_backed_up() {
 }
 
 #[test]
+fn a_moved_backup_can_be_cleaned_up() {
+    let folder = folder();
+    let server = start_in(folder.path(), ON);
+    let mut client = server.connect();
+    start_backup(&mut client);
+    ok(&mut client, &["BACKUP", "SEAL"]);
+    fs::rename(backup_of(folder.path()), folder.path().join("kept")).expect("moved");
+    ok(&mut client, &["BACKUP", "CLEANUP"]);
+    assert_eq!(names_in(&folder.path().join("kept")).len(), 3);
+    start_backup(&mut client);
+    fs::remove_dir_all(backup_of(folder.path())).expect("removed");
+    ok(&mut client, &["BACKUP", "ABORT"]);
+    start_backup(&mut client);
+}
+
+#[test]
 fn a_sealed_backup_is_removed_after_its_time() {
     let folder = folder();
     let server = start_in(folder.path(), &[]);
