@@ -145,7 +145,7 @@ const ADAPTATIONS: &[Adaptation] = &[
              rdma-completion-vector server-cpulist bio-cpulist aof-rewrite-cpulist bgsave-cpulist\n            \
              cluster-databases hash-seed mptcp repl-mptcp audit-log-file oidc-keys-file oidc-keys-url oidc-ca-file\n            \
              oidc-keys-refresh oidc-issuer oidc-audience oidc-user-claim oidc-user-prefix oidc-leeway\n            \
-             oidc-end-sessions\n        }",
+             oidc-end-sessions backupdirname\n        }",
     },
     // Clients are on several threads here: a command may run after another client's command that
     // was sent later.
